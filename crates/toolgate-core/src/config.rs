@@ -7,6 +7,7 @@
 mod agent;
 mod build;
 mod caller;
+mod capacity;
 mod check;
 mod code_mode;
 mod control;
@@ -17,6 +18,7 @@ pub mod entries;
 pub mod file;
 mod http;
 pub mod import;
+mod ip_range;
 mod names;
 pub mod provider;
 mod restrictions;
@@ -30,6 +32,7 @@ use std::time::Duration;
 
 pub use agent::RunLimits;
 pub use caller::{APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig, VirtualServer};
+pub use capacity::{CapacityLimits, Share};
 pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
 pub use control::{
@@ -42,6 +45,7 @@ pub use definitions::{
 pub use document::{ConfigFormat, ConfigLocation, Document};
 pub use duration::ConfigDuration;
 pub use http::HttpSettings;
+pub use ip_range::IpRange;
 pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
 pub use restrictions::{KnownServer, LostRestriction};
@@ -75,6 +79,7 @@ pub struct Config {
     /// Limits for a single agent run.
     pub agent: RunLimits,
     pub code_mode: CodeModeSettings,
+    pub capacity: CapacityLimits,
     pub scanner: ScannerSettings,
     pub results: ResultSettings,
     pub audit: AuditSettings,

@@ -8,6 +8,37 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+/// Maximum nesting of JSON that passes through the gateway, inside messages that nest it further. Parsers
+/// in many languages recurse; `serde_json` accepts 127 levels.
+pub const MAX_DEPTH: usize = 100;
+
+/// Returns whether valid JSON is nested more than `max` levels deep.
+pub fn exceeds_depth(json: &str, max: usize) -> bool {
+    let openings = memchr::memchr2_iter(b'[', b'{', json.as_bytes());
+    // Ordinary texts have too few brackets to be deep, which is faster to find out.
+    if openings.take(max + 1).count() <= max {
+        return false;
+    }
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > max {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Members of a JSON object in source order, borrowed from its text.
 #[derive(Debug, Default)]
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -76,6 +107,19 @@ pub fn may_contain(json: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_strings() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(!exceeds_depth(&nested(100), MAX_DEPTH));
+        assert!(exceeds_depth(&nested(101), MAX_DEPTH));
+        assert!(exceeds_depth(&nested(100_000), MAX_DEPTH));
+        let wide = format!("[{}]", vec!["{\"a\":[]}"; 1000].join(","));
+        assert!(!exceeds_depth(&wide, MAX_DEPTH));
+        let text = format!(r#"["\"{}\\", {{}}]"#, "[{".repeat(200));
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        assert!(!exceeds_depth(&text, MAX_DEPTH));
+    }
 
     #[test]
     fn members_keep_source_order_and_last_duplicate_wins() {

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -15,11 +14,6 @@ use toolgate_core::clean::json::clean_json;
 
 use crate::jsonrpc::{Object, RpcResult};
 pub use crate::lane::UpstreamRequest;
-
-/// Maximum number of concurrent sessions of legacy clients.
-pub const MAX_SESSIONS: usize = 1000;
-/// Time without messages after which a session expires.
-pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Handles messages that a server sends on its own, for one request or a whole connection.
 pub trait ClientHandler: fmt::Debug + Send + Sync {
@@ -83,6 +77,8 @@ impl LogLevel {
 /// The client for which a connection is opened.
 #[derive(Clone, Debug)]
 pub struct SessionClient {
+    /// The name of its key.
+    pub owner: Option<Arc<str>>,
     /// The capabilities it declares, as JSON.
     pub capabilities: Arc<str>,
     pub handler: Arc<dyn ClientHandler>,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use toolgate_core::clean::clean;
 use toolgate_core::clean::json::{bound_text, clean_json};
+use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
 
 pub const PARSE_ERROR: i64 = -32700;
 pub const INVALID_REQUEST: i64 = -32600;
@@ -25,7 +26,7 @@ pub const RATE_LIMITED: i64 = -32005;
 
 /// Bytes kept of the message of an error.
 const MAX_ERROR_BYTES: usize = 4 * 1024;
-/// Maximum size of the data of an error; larger data is left out.
+/// Maximum size of the data of an error; larger or deeply nested data is left out.
 const MAX_ERROR_DATA_BYTES: usize = 64 * 1024;
 
 /// A JSON-RPC error object.
@@ -103,6 +104,10 @@ fn classify(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
         result,
         error,
     } = envelope;
+    if method.is_some() && params.is_some_and(|params| exceeds_depth(params.get(), MAX_DEPTH)) {
+        tracing::debug!("ignoring message that is nested too deeply");
+        return None;
+    }
     match (method, id) {
         (Some(method), Some(id)) => Some(Incoming::Request { id, method, params }),
         (Some(method), None) => Some(Incoming::Notification { method, params }),
@@ -151,7 +156,9 @@ impl RpcError {
         error.message = clean(&error.message).into_owned();
         bound_text(&mut error.message, MAX_ERROR_BYTES);
         let data = error.data.take();
-        let data = data.filter(|data| data.get().len() <= MAX_ERROR_DATA_BYTES);
+        let data = data.filter(|data| {
+            data.get().len() <= MAX_ERROR_DATA_BYTES && !exceeds_depth(data.get(), MAX_DEPTH)
+        });
         error.data = data.map(|data| clean_json(&data).into_owned());
         error
     }

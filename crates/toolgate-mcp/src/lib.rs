@@ -18,6 +18,7 @@ pub mod local;
 pub mod param_header;
 pub mod registry;
 pub mod sandbox;
+pub mod share;
 pub mod status;
 pub mod trace_context;
 pub mod transport;

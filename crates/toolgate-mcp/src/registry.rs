@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
 use toolgate_core::catalog::DefinitionReviews;
-use toolgate_core::config::{ServerConfig, ServerConnection, ServerLists};
+use toolgate_core::config::{CapacityLimits, ServerConfig, ServerConnection, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
 use crate::activity::{CallPermit, ServerBusy};
@@ -30,6 +30,7 @@ use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError, sandbox_report
 use crate::local::LocalServer;
 use crate::publisher::{CatalogConfig, Publisher};
 use crate::sandbox::{SandboxReport, ServerLauncher};
+use crate::share::ShareFull;
 use crate::status::{ServerState, ServerStatus};
 use crate::supervisor::Intervals;
 use crate::transport::StderrTail;
@@ -63,6 +64,7 @@ pub struct RegistryConfig {
     pub health_interval: Duration,
     /// Call timeout for servers without their own.
     pub tool_timeout: Duration,
+    pub capacity: CapacityLimits,
 }
 
 type Entries = Arc<ArcSwap<BTreeMap<ServerName, Arc<RegistryEntry>>>>;
@@ -82,6 +84,7 @@ pub struct Registry {
     /// Notified when any server changes state.
     changes: watch::Sender<()>,
     lanes: Arc<session_lanes::SessionLanes>,
+    capacity: ArcSwap<CapacityLimits>,
     subscriptions: Arc<UpstreamSubscriptions>,
     stop: CancellationToken,
     /// Cancels all tasks if the registry is dropped without being stopped.
@@ -110,6 +113,9 @@ pub enum AccessError {
         server: ServerName,
         busy: ServerBusy,
     },
+    /// No further connection can be opened for the client's session.
+    #[error("too many connections for single sessions")]
+    SessionLanes(ShareFull),
 }
 
 /// Error returned when a server has no open lane. The reason is in the status, for operators only.
@@ -139,6 +145,7 @@ impl Registry {
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
+            capacity: ArcSwap::default(),
             subscriptions: Arc::default(),
             tasks,
         };
@@ -168,7 +175,10 @@ impl Registry {
             sync_interval,
             health_interval,
             tool_timeout,
+            capacity,
         } = config;
+        self.capacity.store(Arc::new(capacity));
+        self.lanes.set_capacity(capacity);
         // New supervisors look up their server here.
         self.locals.store(Arc::new(locals));
         let disabled_reason = |server: &ServerConfig| entry::disabled_reason(server, &lists);
@@ -254,6 +264,11 @@ impl Registry {
     /// Returns all servers, ordered by name.
     pub fn entries(&self) -> Vec<Arc<RegistryEntry>> {
         self.entries.load().values().map(Arc::clone).collect()
+    }
+
+    /// Returns the limits in effect.
+    pub fn capacity(&self) -> CapacityLimits {
+        **self.capacity.load()
     }
 
     pub fn entry(&self, name: &ServerName) -> Option<Arc<RegistryEntry>> {
@@ -384,7 +399,9 @@ impl Registry {
             clients: self.clients.clone(),
             tail,
             tasks: self.tasks.clone(),
+            max_queued_bytes: self.capacity.load().max_queued_bytes,
             client: SessionClient {
+                owner: None,
                 capabilities: "{}".into(),
                 handler: Arc::new(ResourceUpdateHandler {
                     server: server.name.clone(),

@@ -22,10 +22,11 @@ use serde_json::value::RawValue;
 use sse::SseTransport;
 use stdio::StdioTransport;
 use tokio::sync::mpsc;
+use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
 use toolgate_core::secret::Masker;
 
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::{self, Object, RpcError};
+use crate::jsonrpc::{self, Object, RpcError, RpcResult};
 use crate::local::{CallIdentity, LocalServer};
 
 pub use stderr_tail::StderrTail;
@@ -102,11 +103,28 @@ pub enum RequestError {
     SessionGone,
     #[error("response is larger than {0} bytes")]
     TooLarge(usize),
+    #[error("response is nested more than {MAX_DEPTH} levels deep")]
+    TooDeep,
+    /// The server does not read its input, so the request was not sent.
+    #[error(
+        "the server does not read its input: {messages} messages with {} MB wait for it (`capacity.max_queued_mb`)",
+        .bytes / 1_000_000
+    )]
+    QueueFull { bytes: usize, messages: usize },
     #[error("invalid response from server: {0}")]
     Malformed(String),
 }
 
 impl RequestError {
+    /// Converts the outcome that a server reports.
+    pub(crate) fn from_response(result: RpcResult) -> Result<Box<RawValue>, Self> {
+        let result = result?;
+        if exceeds_depth(result.get(), MAX_DEPTH) {
+            return Err(Self::TooDeep);
+        }
+        Ok(result)
+    }
+
     /// Masks the server's configured secrets in the error, including the JSON it carries.
     pub(crate) fn mask_secrets(self, masker: &Masker) -> Self {
         let mask = |text: String| masker.mask(&text);
@@ -120,7 +138,7 @@ impl RequestError {
                 text: mask(text),
                 rpc: rpc.map(|error| mask_rpc_error(error, masker)),
             },
-            Self::SessionGone | Self::TooLarge(_) => self,
+            Self::SessionGone | Self::TooLarge(_) | Self::TooDeep | Self::QueueFull { .. } => self,
         }
     }
 }
@@ -137,7 +155,7 @@ impl Transport {
 
     pub async fn notify(&self, method: &'static str) -> Result<(), RequestError> {
         match self {
-            Self::Stdio(stdio) => stdio.notify(method).await,
+            Self::Stdio(stdio) => stdio.notify(method),
             Self::Http(http) => http.notify(method).await,
             Self::Sse(sse) => sse.notify(method).await,
             Self::Local(_) => Ok(()),

@@ -10,6 +10,7 @@ pub(crate) mod execute;
 mod extract;
 pub(crate) mod guard;
 pub(crate) mod health;
+mod load;
 pub(crate) mod mcp;
 pub(crate) mod models;
 pub(crate) mod request;
@@ -126,6 +127,11 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     tasks.spawn({
         let (connections, stop) = (connections.clone(), stop.clone());
         async move { connections.run_timeouts(stop).await }
+    });
+    tasks.spawn({
+        let (gateway, connections, stop) =
+            (app.gateway().clone(), connections.clone(), stop.clone());
+        async move { load::run_monitor(&gateway, &connections, stop).await }
     });
     let stop_reporter = stop.clone();
     tasks.spawn(async move {

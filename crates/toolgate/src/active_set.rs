@@ -40,6 +40,10 @@ impl ActiveSet {
         token.inspect(|token| token.cancel()).is_some()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tokens.lock().is_empty()
+    }
+
     /// Cancels all work, including work registered later.
     pub(crate) fn cancel_all(&self) {
         self.cancel_all.cancel();

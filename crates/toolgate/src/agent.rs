@@ -95,6 +95,7 @@ use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{RequestBody, TokenUsage};
 use turn::{TurnError, TurnOutput};
 
+use crate::fair_queue::Slot;
 pub use crate::hook::{RunEvent, RunEventKind};
 use crate::models::{ModelCall, ModelError};
 use crate::store::{StoreError, unix_millis};
@@ -123,6 +124,7 @@ struct AgentRun {
     last_output: Option<TurnOutput>,
     journal: RunJournal,
     record: RunRecord,
+    _slot: Slot,
 }
 
 /// Result of a run: why it stopped and what is left to do.

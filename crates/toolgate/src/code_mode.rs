@@ -42,6 +42,7 @@ use toolgate_script::surface;
 
 use crate::call::{CallError, PendingCall, SuspendedScript};
 use crate::caller::Caller;
+use crate::fair_queue::QueueLimits;
 use crate::result::{ToolResult, error_result};
 use crate::store::{Store, unix_millis};
 
@@ -50,6 +51,9 @@ const BINDINGS_IDLE_TTL: Duration = Duration::from_secs(300);
 const MAX_CACHED_CATALOGS: u64 = 4;
 /// Tools held in the bindings of all cached scopes together.
 const MAX_CACHED_TOOLS: u64 = 400_000;
+
+/// Scripts of one caller that may wait for a worker.
+const MAX_WAITING_SCRIPTS: usize = 256;
 
 const NO_WORKER_PROGRAM: &str = "the embedding program must call `toolgate::script_worker::main` when started as a worker and declare that to the builder, or set `code_mode.worker_command`";
 
@@ -71,6 +75,7 @@ pub(crate) struct CodeMode {
 #[derive(Debug)]
 struct ActiveSettings {
     settings: config::CodeModeSettings,
+    queue_limits: QueueLimits,
     level: FileLevel,
     /// `None` while no server uses code mode.
     pool: Option<WorkerPool>,
@@ -106,6 +111,7 @@ impl CodeMode {
             own_program,
             active: ArcSwap::from_pointee(ActiveSettings {
                 settings: config::CodeModeSettings::default(),
+                queue_limits: queue_limits(&Config::default()),
                 level: FileLevel::Server,
                 pool: None,
             }),
@@ -129,17 +135,23 @@ impl CodeMode {
     pub(crate) fn apply(&self, config: &Config) {
         let previous = self.active.load();
         let settings = config.code_mode.clone();
+        let queue_limits = queue_limits(config);
         let is_used = config.servers.iter().any(|server| server.code_mode);
         let pool = match &previous.pool {
             _ if !is_used => None,
-            Some(pool) if previous.settings == settings => Some(pool.clone()),
-            _ => self.new_pool(&settings),
+            Some(pool)
+                if previous.settings == settings && previous.queue_limits == queue_limits =>
+            {
+                Some(pool.clone())
+            }
+            _ => self.new_pool(&settings, queue_limits),
         };
         if let Some(pool) = &pool {
             pool.warm();
         }
         self.active.store(Arc::new(ActiveSettings {
             settings,
+            queue_limits,
             level: match config.tool_manager.binding_level {
                 BindingLevel::Server => FileLevel::Server,
                 BindingLevel::Tool => FileLevel::Tool,
@@ -148,7 +160,11 @@ impl CodeMode {
         }));
     }
 
-    fn new_pool(&self, settings: &config::CodeModeSettings) -> Option<WorkerPool> {
+    fn new_pool(
+        &self,
+        settings: &config::CodeModeSettings,
+        queue_limits: QueueLimits,
+    ) -> Option<WorkerPool> {
         let configured = settings
             .worker_command
             .as_deref()
@@ -161,7 +177,7 @@ impl CodeMode {
         Some(WorkerPool::new(
             program,
             settings.limits.max_memory_bytes,
-            settings.workers,
+            queue_limits,
         ))
     }
 
@@ -308,7 +324,10 @@ impl CodeMode {
             active.settings.limits,
             request.tool_caller,
         );
-        let worker = match run.acquire_worker(pool).await? {
+        let worker = match run
+            .acquire_worker(pool, &request.caller.key().cloned())
+            .await?
+        {
             WorkerAcquisition::Acquired(worker) => worker,
             WorkerAcquisition::ScriptEnded(end) => {
                 return Ok(results::script_result(&run, &end));
@@ -461,4 +480,17 @@ fn definition(tool: &surface::ToolDefinition) -> (String, Box<RawValue>) {
         tool.name.to_owned(),
         raw.unwrap_or_else(|_| RawValue::NULL.to_owned()),
     )
+}
+
+/// Returns how callers share the workers.
+fn queue_limits(config: &Config) -> QueueLimits {
+    let slots = config.code_mode.workers;
+    QueueLimits {
+        slots,
+        slots_per_owner: config
+            .capacity
+            .max_scripts_per_key
+            .unwrap_or_else(|| slots.div_ceil(2)),
+        max_waiting_per_owner: MAX_WAITING_SCRIPTS,
+    }
 }

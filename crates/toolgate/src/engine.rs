@@ -71,7 +71,8 @@ use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::conversations::Conversations;
 use crate::hook::Hooks;
-use crate::metrics::Metrics;
+use crate::load::CurrentLoad;
+use crate::metrics::{Bound, Metrics};
 use crate::store::{Store, StoreError};
 use crate::trace::{TraceContext, Tracer};
 
@@ -91,6 +92,7 @@ pub(crate) struct EngineDependencies {
     pub(crate) hooks: Hooks,
     pub(crate) tracer: Arc<dyn Tracer>,
     pub(crate) environment: Environment,
+    pub(crate) load: CurrentLoad,
     /// The current executable, if it can run as a script worker.
     pub(crate) worker: Option<WorkerProgram>,
 }
@@ -158,6 +160,22 @@ impl Engine {
     /// Returns the handle for the keys of callers.
     pub(crate) fn keys(&self) -> Keys<'_> {
         Keys::new(&self.0)
+    }
+
+    /// Returns the load of the gateway.
+    pub(crate) fn load(&self) -> &CurrentLoad {
+        &self.0.deps.load
+    }
+
+    /// Counts that a bound was reached.
+    pub(crate) fn report_bound(&self, bound: Bound, caller: &Caller) {
+        let key = caller.key().map_or("", |key| &**key);
+        self.0.deps.metrics.report_bound(bound, key);
+    }
+
+    /// Returns the limits on what callers may use.
+    pub(crate) fn capacity(&self) -> config::CapacityLimits {
+        self.0.deps.registry.capacity()
     }
 
     /// Returns the handle for the limits of keys.

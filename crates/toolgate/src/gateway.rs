@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use retention::{ExpiringData, RetentionTask};
 pub use servers::Servers;
 use tokio::sync::watch;
+use toolgate_core::config::CapacityLimits;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config};
@@ -35,6 +36,7 @@ use crate::definitions::{DefinitionHistory, Definitions};
 use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::hook::Hook;
+use crate::load::{CurrentLoad, Load, LoadLevel};
 use crate::metrics::{Bound, Metrics, Stats};
 use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models};
 use crate::store::{Store, StoreError, StoreMonitor};
@@ -206,6 +208,7 @@ impl GatewayBuilder {
             hooks: hooks.into_iter().collect(),
             tracer,
             environment: environment.clone(),
+            load: CurrentLoad::default(),
             worker,
         };
         let engine = Engine::new(&config, parts, key_requirement);
@@ -216,7 +219,7 @@ impl GatewayBuilder {
             ModelStore::new(store.clone(), audit.store().clone()),
             Arc::clone(&metrics),
         );
-        let runs = Runs::new(engine.clone(), models.clone(), run_store);
+        let runs = Runs::new(engine.clone(), models.clone(), run_store, &config);
         let definitions =
             Definitions::start(store.clone(), audit.clone(), &registry, &config).await?;
         let retention = RetentionTask::start(ExpiringData {
@@ -388,6 +391,38 @@ impl Gateway {
         self.0.metrics.report_bound(bound, who);
     }
 
+    /// Returns the limits on what callers may use.
+    pub fn capacity(&self) -> CapacityLimits {
+        self.0.registry.capacity()
+    }
+
+    pub(crate) fn set_session_count(&self, sessions: usize) {
+        self.0.metrics.set_session_count(sessions);
+    }
+
+    /// Returns the load that was last set.
+    pub fn load(&self) -> Load {
+        self.0.engine.load().get()
+    }
+
+    /// Returns the level of the load.
+    pub fn load_level(&self) -> LoadLevel {
+        self.0.engine.load().level()
+    }
+
+    /// Sets the load, which the program that runs the gateway measures: under high load, new sessions,
+    /// streams and runs are refused.
+    pub fn set_load(&self, load: Load) {
+        self.0.metrics.set_load_level(load.level as i64);
+        self.0.engine.load().set(load);
+    }
+
+    /// Fails if new sessions, streams and runs are refused.
+    pub fn check_load(&self) -> Result<(), CallError> {
+        let checked = self.0.engine.load().check();
+        checked.inspect_err(|_| self.report_bound(Bound::Load, ""))
+    }
+
     /// Returns all metrics in the OpenMetrics text format.
     pub fn metrics(&self) -> String {
         self.0.metrics.render(&self.0.registry)
@@ -427,6 +462,7 @@ impl Inner {
         self.engine.apply(&merged);
         self.models.apply(&merged);
         self.registry.apply(changed.registry_config(&merged));
+        self.runs.apply(&merged);
         self.definitions.apply(&merged);
         *settings = changed;
         Ok(())

@@ -56,8 +56,10 @@ pub mod definitions;
 pub mod engine;
 pub mod event;
 mod event_channel;
+mod fair_queue;
 pub mod gateway;
 pub mod hook;
+mod load;
 pub mod mcp_server;
 pub mod metrics;
 pub mod models;
@@ -84,6 +86,7 @@ pub use hook::{
     CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review,
     RunEvent, RunEventKind,
 };
+pub use load::{Load, LoadLevel};
 pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};
 pub use result::ToolResult;
 /// Derives the schemas of in-process tools. Derive with `#[schemars(crate = "toolgate::schemars")]`,

@@ -16,6 +16,7 @@ mod legacy_client;
 mod list_changes;
 mod listen;
 mod message;
+mod message_queue;
 mod meta;
 mod method;
 mod names;
@@ -90,7 +91,7 @@ impl Server {
         let session = self.sessions().find(headers, caller)?;
         let owner = session.owner.clone();
         let changes = ListChanges::new(self.gateway().clone(), owner.caller, owner.filters);
-        let messages = session.messages(changes);
+        let messages = session.messages(self.gateway(), changes);
         Ok(messages.take_until(self.stopping().cancelled_owned()))
     }
 
@@ -103,7 +104,7 @@ impl Server {
 
     /// Ends idle sessions and sessions whose key was removed, until `stop` is cancelled.
     pub async fn run_sweeper(&self, stop: CancellationToken) {
-        self.sessions().run_sweeper(self.gateway(), stop).await;
+        self.sessions().run_sweeper(stop).await;
     }
 
     /// Ends all streams, and all requests that wait for a client. Other requests continue.

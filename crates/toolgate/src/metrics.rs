@@ -256,6 +256,16 @@ impl Metrics {
         self.bounds.report(bound, who);
     }
 
+    /// Sets the load level: 0 is normal, 1 high, 2 critical.
+    pub(crate) fn set_load_level(&self, level: i64) {
+        self.bounds.load_level.set(level);
+    }
+
+    pub(crate) fn set_session_count(&self, sessions: usize) {
+        let sessions = i64::try_from(sessions).unwrap_or(i64::MAX);
+        self.bounds.sessions.set(sessions);
+    }
+
     /// Counts a request that failed to authenticate.
     pub(crate) fn count_auth_failure(&self, kind: AuthKind) {
         self.auth.count_failure(kind);

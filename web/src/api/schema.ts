@@ -507,13 +507,20 @@ export interface ProviderView {
 export interface Ready {
   /** Number of servers whose tools can be called now. */
   connected: number;
+  /**
+   * `normal`; `high` while new sessions, streams, runs and large bodies are refused; `critical` while
+   * everything but probes and the administrator is.
+   */
+  load: string;
+  /** Why the load is not normal. */
+  load_reason?: string;
   /** Why the gateway is not ready. */
   reason?: string;
   /** Number of configured servers. */
   servers: number;
   /**
-   * `ready`, `stopping`, or `not_writable` if the gateway's store or the second audit sink cannot be
-   * written.
+   * `ready`, `stopping`, `not_writable` if the gateway's store or the second audit sink cannot be
+   * written, or `overloaded` if only probes and the administrator are served.
    */
   status: string;
 }

@@ -145,6 +145,7 @@ impl ConfigBuilder {
             default_provider,
             agent,
             code_mode,
+            capacity,
             scanner,
             results,
             audit,
@@ -179,6 +180,7 @@ impl ConfigBuilder {
         self.add_prices(prices);
         self.config.agent = self.config.agent.combine(agent.into());
         self.config.code_mode.apply(code_mode);
+        self.config.capacity.apply(&capacity);
         self.add_control(&scanner, &results);
         self.add_audit(audit, context);
         self.environments.extend(environments.into_keys());
@@ -200,7 +202,7 @@ impl ConfigBuilder {
             public_url: public_url
                 .and_then(|url| parse_url("/public_url", &url, context))
                 .or(listen.public_url.take()),
-            http: http.apply_to(listen.http),
+            http: http.apply_to(std::mem::take(&mut listen.http)),
         };
     }
 

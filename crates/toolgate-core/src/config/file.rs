@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 pub use control::{
-    AgentTable, AuditSinkTable, AuditTable, CodeModeTable, OneOrMany, ResultsTable, ScannerTable,
-    ToolTable,
+    AgentTable, AuditSinkTable, AuditTable, CapacityTable, CodeModeTable, OneOrMany, ResultsTable,
+    ScannerTable, ToolTable,
 };
 pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
@@ -24,6 +24,7 @@ pub use provider::{
 pub use sandbox::{SandboxName, SandboxSetting, SandboxTable};
 
 use super::duration::ConfigDuration;
+use super::ip_range::IpRange;
 use super::{
     Approver, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition, Protocol,
 };
@@ -65,6 +66,8 @@ pub struct ConfigFile {
     pub agent: AgentTable,
     /// Limits and workers for code mode scripts.
     pub code_mode: CodeModeTable,
+    /// Limits on what all callers together, and each of them, may use.
+    pub capacity: CapacityTable,
     /// Actions for arguments that look dangerous.
     pub scanner: ScannerTable,
     /// Processing of tool results before they reach a model.
@@ -110,9 +113,12 @@ pub struct HttpTable {
     /// Number of connections that are kept for probes and the administrator. Default 32.
     #[schemars(range(min = 1, max = 1000))]
     pub reserved_connections: Option<u32>,
-    /// Maximum number of connections from one address, except this machine's own. Default 1024.
+    /// Maximum number of connections from one address, except this machine's own and `trusted_proxies`. Default 1024.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections_per_peer: Option<u32>,
+    /// Addresses of reverse proxies, such as `10.0.0.7` or `10.0.0.0/8`, to which `max_connections_per_peer` does not
+    /// apply. Default none.
+    pub trusted_proxies: Option<Vec<IpRange>>,
     /// Maximum number of connections that use one key. Default 256.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections_per_key: Option<u32>,

@@ -1,12 +1,14 @@
 //! Checked settings of HTTP connections.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::duration::ConfigDuration;
 use super::file::HttpTable;
+use super::ip_range::IpRange;
 
 /// Bounds and timeouts of the connections to the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
     /// Maximum number of open connections.
     pub max_connections: usize,
@@ -14,6 +16,8 @@ pub struct HttpSettings {
     pub reserved_connections: usize,
     /// Maximum number of connections from one remote address.
     pub max_connections_per_peer: usize,
+    /// Proxies, whose connections are those of many clients.
+    pub trusted_proxies: Vec<IpRange>,
     /// Maximum number of connections that use one key.
     pub max_connections_per_key: usize,
     /// Maximum time to receive the headers of a request.
@@ -30,11 +34,27 @@ impl Default for HttpSettings {
             max_connections: 8192,
             reserved_connections: 32,
             max_connections_per_peer: 1024,
+            trusted_proxies: Vec::new(),
             max_connections_per_key: 256,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
         }
+    }
+}
+
+impl HttpSettings {
+    /// Returns whether many clients share an address: all local ones have the same, and so do those
+    /// behind a proxy.
+    pub fn is_shared(&self, peer: IpAddr) -> bool {
+        let mut proxies = self.trusted_proxies.iter();
+        peer.is_loopback() || proxies.any(|range| range.contains(peer))
+    }
+
+    /// Returns the number of connections that callers may use.
+    pub fn regular_connections(&self) -> usize {
+        self.max_connections
+            .saturating_sub(self.reserved_connections)
     }
 }
 
@@ -53,6 +73,10 @@ impl HttpTable {
                 self.max_connections_per_peer,
                 settings.max_connections_per_peer,
             ),
+            trusted_proxies: self
+                .trusted_proxies
+                .clone()
+                .unwrap_or(settings.trusted_proxies),
             max_connections_per_key: count(
                 self.max_connections_per_key,
                 settings.max_connections_per_key,

@@ -40,6 +40,8 @@ pub(crate) struct Dependencies {
     /// Collects the child's standard error.
     pub(crate) tail: StderrTail,
     pub(crate) tasks: TaskTracker,
+    /// Size of the messages that may wait for a stdio server.
+    pub(crate) max_queued_bytes: usize,
     /// The client for which the lane is opened.
     pub(crate) client: SessionClient,
 }
@@ -89,6 +91,7 @@ impl Lane {
                 let command = sandboxed_command(stdio, dependencies).await?;
                 let (stdio, events) = StdioTransport::start(
                     &command,
+                    dependencies.max_queued_bytes,
                     &dependencies.tail,
                     &dependencies.tasks,
                     dependencies.handler(),

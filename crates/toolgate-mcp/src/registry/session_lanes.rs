@@ -1,7 +1,8 @@
 //! Session lanes: connections that belong to one client session each.
 //!
 //! They are opened on first use for clients that can answer server requests, and close with the
-//! session or when the server's connection settings change.
+//! session or when the server's connection settings change. A caller that has its share of them loses
+//! the one that it has not used for longest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,29 +13,38 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolgate_core::config::ServerConfig;
+use toolgate_core::config::{CapacityLimits, ServerConfig};
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
-use crate::client_handler::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT, SessionClient};
+use crate::client_handler::SessionClient;
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
+use crate::share::{ShareFull, SharedEntry, make_room};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
 
 /// Interval between sweeps for idle session lanes.
-const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time a server may take to accept a message that a client sends to all its lanes.
 const CLIENT_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-pub(super) struct SessionLanes(Mutex<HashMap<LaneKey, Arc<LaneSlot>>>);
+pub(super) struct SessionLanes(Mutex<LaneTable>);
+
+#[derive(Debug, Default)]
+struct LaneTable {
+    slots: HashMap<LaneKey, Arc<LaneSlot>>,
+    capacity: CapacityLimits,
+}
 
 #[derive(Debug)]
 pub(super) struct LaneSlot {
     /// The settings under which the lane was opened.
     server: Arc<ServerConfig>,
+    /// The name of the client's key.
+    owner: Option<Arc<str>>,
     lane: OnceCell<Lane>,
     last_used: Mutex<Instant>,
     /// Calls in flight on the lane.
@@ -42,6 +52,14 @@ pub(super) struct LaneSlot {
     stop: CancellationToken,
     /// Cancels the listening task on drop.
     _guard: DropGuard,
+}
+
+/// A slot that is in use for a call.
+struct FoundSlot {
+    slot: Arc<LaneSlot>,
+    call: SessionCall,
+    /// The slot whose place it took, which must be closed.
+    replaced: Option<Arc<LaneSlot>>,
 }
 
 /// Counts as a call on a session lane until dropped.
@@ -56,10 +74,11 @@ pub struct SessionLane {
 }
 
 impl LaneSlot {
-    fn new(server: Arc<ServerConfig>) -> Self {
+    fn new(server: Arc<ServerConfig>, owner: Option<Arc<str>>) -> Self {
         let stop = CancellationToken::new();
         Self {
             server,
+            owner,
             lane: OnceCell::new(),
             last_used: Mutex::new(Instant::now()),
             calls: TaskTracker::new(),
@@ -74,8 +93,8 @@ impl LaneSlot {
         open && !server.needs_reconnect(&self.server)
     }
 
-    fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.last_used.lock().elapsed() > SESSION_IDLE_TIMEOUT
+    fn is_expired(&self, timeout: Duration) -> bool {
+        self.calls.is_empty() && self.last_used.lock().elapsed() > timeout
     }
 
     async fn close(&self) {
@@ -87,45 +106,51 @@ impl LaneSlot {
 }
 
 impl SessionLanes {
-    /// Returns the slot for a lane, creating it if needed; `None` if the limit is reached, the server
-    /// has no session lanes, or the client has disconnected.
+    /// Returns the slot for a lane, creating it if needed; `None` if the server has no session lanes or
+    /// the client has disconnected. A new slot may take the place of another one.
     fn slot(
         &self,
         key: &LaneKey,
         client: &SessionClient,
         server: impl FnOnce() -> Option<Arc<ServerConfig>>,
-    ) -> Option<Arc<LaneSlot>> {
-        self.with(|lanes| {
-            // Checked under the lock, so that a concurrent end of the session either finds this
-            // slot or prevents its creation.
-            let server = server().filter(|_| !client.disconnected.is_cancelled())?;
-            if let Some(slot) = lanes.get(key).filter(|slot| slot.is_usable(&server)) {
-                *slot.last_used.lock() = Instant::now();
-                return Some(Arc::clone(slot));
-            }
-            if lanes.len() >= MAX_SESSIONS && !lanes.contains_key(key) {
-                return None;
-            }
-            let slot = Arc::new(LaneSlot::new(server));
-            lanes.insert(key.clone(), Arc::clone(&slot));
-            Some(slot)
-        })
+    ) -> Result<Option<FoundSlot>, ShareFull> {
+        let mut table = self.0.lock();
+        // Checked under the lock, so that a concurrent end of the session either finds this slot or
+        // prevents its creation.
+        let Some(server) = server().filter(|_| !client.disconnected.is_cancelled()) else {
+            return Ok(None);
+        };
+        let known = table.slots.get(key);
+        if let Some(slot) = known.filter(|slot| slot.is_usable(&server)) {
+            *slot.last_used.lock() = Instant::now();
+            return Ok(Some(FoundSlot::new(slot)));
+        }
+        let replaced = match known {
+            Some(_) => None,
+            None => table.make_room(client.owner.as_ref())?,
+        };
+        let slot = Arc::new(LaneSlot::new(server, client.owner.clone()));
+        table.slots.insert(key.clone(), Arc::clone(&slot));
+        Ok(Some(FoundSlot {
+            replaced,
+            ..FoundSlot::new(&slot)
+        }))
+    }
+
+    pub(super) fn set_capacity(&self, capacity: CapacityLimits) {
+        self.0.lock().capacity = capacity;
     }
 
     fn remove_matching(
         &self,
         matches_slot: impl Fn(&LaneKey, &LaneSlot) -> bool,
     ) -> Vec<Arc<LaneSlot>> {
-        self.with(|lanes| {
-            lanes
-                .extract_if(|key, slot| matches_slot(key, slot))
-                .map(|(_, slot)| slot)
-                .collect()
-        })
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut HashMap<LaneKey, Arc<LaneSlot>>) -> T) -> T {
-        f(&mut self.0.lock())
+        let mut table = self.0.lock();
+        let matching = table
+            .slots
+            .extract_if(|key, slot| matches_slot(key, slot))
+            .map(|(_, slot)| slot);
+        matching.collect()
     }
 
     pub(super) async fn close(&self) {
@@ -137,7 +162,33 @@ impl SessionLanes {
         let mut interval = tokio::time::interval(IDLE_SWEEP_INTERVAL);
         loop {
             interval.tick().await;
-            close_all(self.remove_matching(|_, slot| slot.is_idle())).await;
+            let timeout = self.0.lock().capacity.session_idle_timeout;
+            close_all(self.remove_matching(|_, slot| slot.is_expired(timeout))).await;
+        }
+    }
+}
+
+impl LaneTable {
+    /// Removes a slot if its place is needed for another one of the owner.
+    fn make_room(&mut self, owner: Option<&Arc<str>>) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
+        let entries = self.slots.iter().map(|(key, slot)| SharedEntry {
+            key: key.clone(),
+            owner: slot.owner.clone(),
+            last_used: *slot.last_used.lock(),
+            is_idle: slot.calls.is_empty(),
+        });
+        let entries: Vec<_> = entries.collect();
+        let key = make_room(&entries, owner, self.capacity.session_connections)?;
+        Ok(key.and_then(|key| self.slots.remove(&key)))
+    }
+}
+
+impl FoundSlot {
+    fn new(slot: &Arc<LaneSlot>) -> Self {
+        Self {
+            call: SessionCall(slot.calls.token()),
+            slot: Arc::clone(slot),
+            replaced: None,
         }
     }
 }
@@ -147,8 +198,8 @@ async fn close_all(slots: Vec<Arc<LaneSlot>>) {
 }
 
 impl Registry {
-    /// Returns a session's lane, opening it for the client if needed. Falls back to the shared lane
-    /// if the server has no session lanes or the limit is reached.
+    /// Returns a session's lane, opening it for the client if needed, or the shared lane if the server
+    /// has no session lanes.
     pub async fn session_access(
         &self,
         key: &LaneKey,
@@ -192,23 +243,29 @@ impl Registry {
         key: &LaneKey,
         client: &SessionClient,
         within: Duration,
-    ) -> Result<Option<SessionLane>, ServerUnavailable> {
+    ) -> Result<Option<SessionLane>, AccessError> {
         let server = || {
             let entry = self.entry(&key.server)?;
             entry.has_session_lanes().then(|| Arc::clone(&entry.server))
         };
-        let Some(slot) = self.lanes.slot(key, client, server) else {
+        let found = self.lanes.slot(key, client, server);
+        let Some(found) = found.map_err(AccessError::SessionLanes)? else {
             // A disconnected client must not fall back to the shared lane: its call is pointless.
             return if client.disconnected.is_cancelled() {
-                Err(unavailable(
-                    key,
-                    "the client's session has ended".to_owned(),
-                ))
+                let reason = "the client's session has ended".to_owned();
+                Err(unavailable(key, reason).into())
             } else {
                 Ok(None)
             };
         };
-        let call = SessionCall(slot.calls.token());
+        let FoundSlot {
+            slot,
+            call,
+            replaced,
+        } = found;
+        if let Some(replaced) = replaced {
+            self.tasks.spawn(close_all(vec![replaced]));
+        }
         let opening = slot
             .lane
             .get_or_try_init(|| self.open_session_lane(key, &slot, client));
@@ -221,11 +278,11 @@ impl Registry {
                 lane: lane.clone(),
                 call,
             })),
-            Ok(Err(reason)) => Err(unavailable(key, reason)),
-            Err(_) => Err(unavailable(
-                key,
-                "server did not respond in time".to_owned(),
-            )),
+            Ok(Err(reason)) => Err(unavailable(key, reason).into()),
+            Err(_) => {
+                let reason = "server did not respond in time".to_owned();
+                Err(unavailable(key, reason).into())
+            }
         }
     }
 
@@ -268,7 +325,9 @@ impl Registry {
         let is_of_session =
             |key: &LaneKey| matches!(&key.lane, LaneId::Session(id) if id == session);
         let removed = self.lanes.remove_matching(|key, _| is_of_session(key));
-        self.tasks.spawn(close_all(removed));
+        if !removed.is_empty() {
+            self.tasks.spawn(close_all(removed));
+        }
     }
 
     /// Closes lanes whose server was removed or changed, each once its calls have finished.
@@ -329,14 +388,12 @@ impl Registry {
     }
 
     fn session_lanes(&self, session: &str) -> Vec<Lane> {
-        self.lanes.with(|lanes| {
-            let session_lanes = lanes
-                .iter()
-                .filter(|(key, _)| matches!(&key.lane, LaneId::Session(id) if id == session));
-            session_lanes
-                .filter_map(|(_, slot)| slot.lane.get().cloned())
-                .collect()
-        })
+        let table = self.lanes.0.lock();
+        let slots = table.slots.iter();
+        slots
+            .filter(|(key, _)| matches!(&key.lane, LaneId::Session(id) if id == session))
+            .filter_map(|(_, slot)| slot.lane.get().cloned())
+            .collect()
     }
 }
 

@@ -43,7 +43,7 @@ impl MessageRouter {
                     id: Some(id),
                     result,
                 } => {
-                    let outcome = result.map_err(RequestError::Rpc);
+                    let outcome = RequestError::from_response(result);
                     if !self.pending.complete(id, outcome) {
                         tracing::debug!(id, "ignoring response without a pending request");
                     }

@@ -4,10 +4,12 @@
 //! its descendants when the transport closes. The end of its stderr is kept in a bounded buffer.
 
 mod child;
+mod outbox;
 
 use std::sync::Arc;
 
 use child::{ChildProcess, ShutdownCause};
+use outbox::Outbox;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -27,28 +29,27 @@ use crate::line::{LineReader, MessageLine};
 
 pub use child::{ChildCommand, LauncherCall, SpawnError};
 
-/// Maximum number of messages queued for a child that does not read.
-const OUTBOX_CAPACITY: usize = 1024;
-
 /// A running child process and its pending requests.
 #[derive(Debug)]
 pub struct StdioTransport {
-    outbox: mpsc::Sender<String>,
+    outbox: Outbox,
     pending: PendingRequests,
     close_receiver: CloseReceiver,
     stop: CancellationToken,
 }
 
 impl StdioTransport {
-    /// Starts the child. Its tasks run in `tasks`, whose owner waits for them.
+    /// Starts the child. Its tasks run in `tasks`, whose owner waits for them. Messages of up to
+    /// `max_queued_bytes` wait for the child to read them.
     pub fn start(
         command: &ChildCommand,
+        max_queued_bytes: usize,
         tail: &StderrTail,
         tasks: &TaskTracker,
         handler: Arc<dyn ClientHandler>,
     ) -> Result<(Self, TransportEvents), SpawnError> {
         let (mut child, pipes) = ChildProcess::spawn(command)?;
-        let (outbox, outgoing) = mpsc::channel(OUTBOX_CAPACITY);
+        let outbox = Outbox::new(max_queued_bytes);
         let (events, event_receiver) = mpsc::channel(16);
         let (close_notifier, close_receiver) = close_signal::channel();
         let stdio = Self {
@@ -66,9 +67,9 @@ impl StdioTransport {
             server_requests: ServerRequests::new(tasks),
             end: stop.clone(),
         };
-        let reader = read_messages(pipes.stdout, router, outbox);
+        let reader = read_messages(pipes.stdout, router, outbox.clone());
         let mut stderr = tasks.spawn(capture_stderr(pipes.stderr, tail.clone()));
-        let mut writer = tasks.spawn(write_messages(pipes.stdin, outgoing, stop.clone()));
+        let mut writer = tasks.spawn(write_messages(pipes.stdin, outbox.clone(), stop.clone()));
         let tail = tail.clone();
         tasks.spawn(async move {
             tokio::select! {
@@ -77,6 +78,7 @@ impl StdioTransport {
                 _ = &mut writer => {}
                 () = stop.cancelled() => {}
             }
+            outbox.close();
             // Closes the child's stdin, which asks it to exit.
             writer.abort();
             let cause = if stop.is_cancelled() {
@@ -117,13 +119,14 @@ impl StdioTransport {
             // The protocol does not allow clients to cancel `initialize`.
             is_cancellable: outgoing.method != "initialize",
         };
-        self.send(message).await?;
+        self.outbox
+            .push(Some(guard.request.id), to_single_line(message))?;
         guard.request.wait_result().await
     }
 
-    pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
-        self.send(jsonrpc::notification(method, &Object::new()))
-            .await
+    pub(super) fn notify(&self, method: &str) -> Result<(), RequestError> {
+        let message = jsonrpc::notification(method, &Object::new());
+        self.outbox.push(None, message)
     }
 
     pub(super) async fn wait_closed(&self) -> String {
@@ -133,12 +136,6 @@ impl StdioTransport {
     pub(super) async fn close(&self) {
         self.stop.cancel();
         self.wait_closed().await;
-    }
-
-    async fn send(&self, message: String) -> Result<(), RequestError> {
-        let message = to_single_line(message);
-        let sent = self.outbox.send(message).await;
-        sent.map_err(|_| RequestError::NotSent("server process has exited".to_owned()))
     }
 }
 
@@ -158,40 +155,37 @@ fn to_single_line(message: String) -> String {
     }
 }
 
-/// A request in flight. Dropping it before the response sends `notifications/cancelled`.
+/// A request in flight. If it is dropped before the response, it leaves the queue, or, if it was sent,
+/// the child receives `notifications/cancelled`.
 struct RequestGuard<'a> {
     request: PendingRequest,
-    outbox: &'a mpsc::Sender<String>,
+    outbox: &'a Outbox,
     is_cancellable: bool,
 }
 
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        if self.request.remove() && self.is_cancellable {
+        let is_unanswered = self.request.remove();
+        if is_unanswered && !self.outbox.remove(self.request.id) && self.is_cancellable {
             let params = Object::new().raw("requestId", &self.request.id.to_string());
+            let cancelled = jsonrpc::notification("notifications/cancelled", &params);
             // A full outbox means that the child does not read, so it would not see this either.
-            let _ = self
-                .outbox
-                .try_send(jsonrpc::notification("notifications/cancelled", &params));
+            let _ = self.outbox.push(None, cancelled);
         }
     }
 }
 
-async fn write_messages(
-    stdin: ChildStdin,
-    mut outgoing: mpsc::Receiver<String>,
-    stop: CancellationToken,
-) {
+async fn write_messages(stdin: ChildStdin, outbox: Outbox, stop: CancellationToken) {
     let mut stdin = BufWriter::new(stdin);
     loop {
         let message = tokio::select! {
-            message = outgoing.recv() => message,
-            () = stop.cancelled() => None,
+            message = outbox.next() => message,
+            () = stop.cancelled() => return,
         };
-        let Some(message) = message else { return };
         // Messages that are already queued share one flush.
         let mut written = write_line(&mut stdin, &message).await;
-        while let (true, Ok(message)) = (written.is_ok(), outgoing.try_recv()) {
+        drop(message);
+        while let (true, Some(message)) = (written.is_ok(), outbox.try_next()) {
             written = write_line(&mut stdin, &message).await;
         }
         if written.is_err() || stdin.flush().await.is_err() {
@@ -205,7 +199,7 @@ async fn write_line(stdin: &mut BufWriter<ChildStdin>, message: &str) -> std::io
     stdin.write_all(b"\n").await
 }
 
-async fn read_messages(stdout: ChildStdout, router: MessageRouter, outbox: mpsc::Sender<String>) {
+async fn read_messages(stdout: ChildStdout, router: MessageRouter, outbox: Outbox) {
     let mut lines = LineReader::new(stdout, MAX_MESSAGE_BYTES);
     let too_large = || RequestError::TooLarge(MAX_MESSAGE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
@@ -214,7 +208,7 @@ async fn read_messages(stdout: ChildStdout, router: MessageRouter, outbox: mpsc:
                 let outbox = outbox.clone();
                 router.route(&text, move |reply| {
                     // A child that does not read would not see the reply either.
-                    let _ = outbox.try_send(to_single_line(reply));
+                    let _ = outbox.push(None, to_single_line(reply));
                 });
             }
             MessageLine::TooLong { id: Some(id) } => {

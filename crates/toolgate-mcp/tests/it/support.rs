@@ -51,6 +51,7 @@ pub(crate) fn start(toml: &str) -> Registry {
         sync_interval: config.tool_manager.tool_sync_interval,
         health_interval: config.tool_manager.health_interval,
         tool_timeout: config.tool_manager.tool_execution_timeout,
+        capacity: config.capacity,
     };
     Registry::start(dependencies, registry_config)
 }

@@ -98,7 +98,7 @@ impl ServeCommand {
                 "the admin key is off: any process on this machine, including the tools of servers, can administer the gateway by sending no key; remove `admin_key = \"off\"` to get a generated key"
             );
         }
-        let http = config.listen.http;
+        let http = config.listen.http.clone();
         let own_paths = [data_dir.clone()].into_iter().chain(self.admin_key_file);
         let builder = Gateway::builder(config)
             .script_worker()

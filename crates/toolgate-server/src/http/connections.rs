@@ -5,21 +5,23 @@
 //! ones are accepted for probes and the administrator.
 
 mod body;
+mod held_bodies;
 mod stream;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 pub(super) use body::{BodyTimeout, BusyBody, ProgressBody};
+pub(super) use held_bodies::BodyRefused;
+use held_bodies::HeldBodies;
 use parking_lot::Mutex;
 pub(super) use stream::WatchedStream;
 use tokio_util::sync::CancellationToken;
-use toolgate::Gateway;
 use toolgate::metrics::Bound;
+use toolgate::{Gateway, LoadLevel};
 use toolgate_core::config::HttpSettings;
 
 use super::error::ApiError;
@@ -39,6 +41,7 @@ struct Inner {
     gateway: Gateway,
     started: Instant,
     open: Mutex<OpenConnections>,
+    bodies: HeldBodies,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +57,7 @@ struct OpenConnections {
 /// A connection as others see it. Times are milliseconds since the server started; 0 stands for none.
 #[derive(Debug)]
 struct ConnectionState {
+    peer: IpAddr,
     /// Since when the connection has waited for a request; 0 while one is served.
     waiting_since: AtomicU64,
     /// When the first byte of the awaited request arrived.
@@ -70,9 +74,12 @@ struct ConnectionState {
 pub(super) struct Connection {
     connections: Connections,
     id: u64,
-    peer: IpAddr,
     state: Arc<ConnectionState>,
     key: Mutex<Option<Arc<str>>>,
+    /// Whether a caller uses the connection, rather than the administrator.
+    is_caller: AtomicBool,
+    /// Bytes of the current request's body that count towards the limits.
+    body_bytes: AtomicUsize,
     /// Whether only probes and the administrator are served.
     is_reserved: bool,
 }
@@ -88,6 +95,7 @@ impl Connections {
             gateway,
             started: Instant::now(),
             open: Mutex::default(),
+            bodies: HeldBodies::default(),
         }))
     }
 
@@ -97,16 +105,12 @@ impl Connections {
         let peer = peer.ip().to_canonical();
         let mut open = self.0.open.lock();
         let of_peer = open.per_peer.get(&peer).copied().unwrap_or(0);
-        // All local clients have the same address.
-        if !peer.is_loopback() && of_peer >= settings.max_connections_per_peer {
+        if !settings.is_shared(peer) && of_peer >= settings.max_connections_per_peer {
             drop(open);
             self.report(Bound::ConnectionsPerPeer, &peer.to_string());
             return None;
         }
-        let regular = settings
-            .max_connections
-            .saturating_sub(settings.reserved_connections);
-        let is_full = open.by_id.len() >= regular;
+        let is_full = open.by_id.len() >= settings.regular_connections();
         let is_reserved = is_full && !open.close_longest_waiting();
         if is_reserved && open.by_id.len() >= settings.max_connections {
             drop(open);
@@ -116,6 +120,7 @@ impl Connections {
         open.last_id += 1;
         let id = open.last_id;
         let state = Arc::new(ConnectionState {
+            peer,
             waiting_since: AtomicU64::new(self.now()),
             header_since: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
@@ -131,11 +136,21 @@ impl Connections {
         Some(Arc::new(Connection {
             connections: self.clone(),
             id,
-            peer,
             state,
             key: Mutex::default(),
+            is_caller: AtomicBool::new(false),
+            body_bytes: AtomicUsize::new(0),
             is_reserved,
         }))
+    }
+
+    /// Returns how many connections are busy, and how many of them callers may use.
+    pub(super) fn busy(&self) -> (usize, usize) {
+        let open = self.0.open.lock();
+        let is_busy =
+            |state: &&Arc<ConnectionState>| state.waiting_since.load(Ordering::Relaxed) == 0;
+        let busy = open.by_id.values().filter(is_busy).count();
+        (busy, self.0.settings.regular_connections())
     }
 
     /// Closes connections that exceed their timeouts, until stopped.
@@ -170,7 +185,7 @@ impl Connections {
             if u128::from(now.saturating_sub(since)) >= timeout.as_millis() {
                 state.close.cancel();
                 if header_since != 0 || !is_used {
-                    self.report(Bound::HeaderTime, "");
+                    self.report(Bound::HeaderTime, &state.peer.to_string());
                 }
             }
         }
@@ -223,6 +238,33 @@ impl Connection {
         self.connections.0.settings.body_timeout
     }
 
+    /// Counts bytes of the current request's body towards the limits.
+    fn hold_body(&self, bytes: usize) -> Result<(), BodyRefused> {
+        if !self.is_caller.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Inner {
+            gateway, bodies, ..
+        } = &*self.connections.0;
+        let key = self.key.lock().clone();
+        let held = if gateway.load_level() == LoadLevel::Normal {
+            bodies.hold(key.as_ref(), bytes, gateway.capacity().bodies)
+        } else {
+            Err(BodyRefused::Overloaded)
+        };
+        held.inspect_err(|refused| self.report(refused.bound(), key.as_deref().unwrap_or("")))?;
+        self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn release_body(&self) {
+        let bytes = self.body_bytes.swap(0, Ordering::Relaxed);
+        if bytes > 0 {
+            let key = self.key.lock().clone();
+            self.connections.0.bodies.release(key.as_ref(), bytes);
+        }
+    }
+
     fn set_unread_body(&self, unread: bool) {
         self.state.has_unread_body.store(unread, Ordering::Relaxed);
     }
@@ -244,14 +286,18 @@ impl Connection {
         self.connections.report(bound, who);
     }
 
-    /// Returns an error if callers are not served on this connection, or if their key has too many.
+    /// Returns an error if callers are not served now or on this connection, or if their key has too
+    /// many connections.
     pub(super) fn admit_caller(&self, key: Option<&Arc<str>>) -> Result<(), ApiError> {
         if self.is_reserved {
             let message = "the gateway has too many connections (`http.max_connections`); try again in a moment";
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            let error = ApiError::new(status, "overloaded", message);
-            return Err(error.with_retry_after(RETRY_AFTER));
+            return Err(ApiError::overloaded(message, RETRY_AFTER));
         }
+        let gateway = &self.connections.0.gateway;
+        if gateway.load_level() == LoadLevel::Critical {
+            gateway.check_load()?;
+        }
+        self.is_caller.store(true, Ordering::Relaxed);
         match key {
             Some(key) => self.bind_key(key),
             None => Ok(()),
@@ -285,7 +331,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.connections.0.open.lock();
         open.by_id.remove(&self.id);
-        decrement(&mut open.per_peer, &self.peer);
+        decrement(&mut open.per_peer, &self.state.peer);
         if let Some(key) = self.key.get_mut() {
             decrement(&mut open.per_key, key);
         }
@@ -295,6 +341,7 @@ impl Drop for Connection {
 impl Drop for ServedRequest {
     fn drop(&mut self) {
         let Self(connection) = self;
+        connection.release_body();
         let now = connection.connections.now();
         connection.state.waiting_since.store(now, Ordering::Relaxed);
     }

@@ -14,7 +14,7 @@ use toolgate::models::ProviderError;
 use toolgate::store::StoreError;
 use utoipa::ToSchema;
 
-use super::connections::BodyTimeout;
+use super::connections::{BodyRefused, BodyTimeout};
 
 /// Time after which a store that cannot be written is worth another try.
 pub(crate) const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -91,6 +91,11 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, "overloaded", message).with_retry_after(retry_after)
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
@@ -130,15 +135,20 @@ impl IntoResponse for ApiError {
         };
         let mut response = (self.status, Json(ErrorBody { error })).into_response();
         if let Some(after) = self.retry_after {
-            // Rounded up: a client that is too early by a fraction of a second would be refused again.
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             let headers = response.headers_mut();
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(RETRY_AFTER, retry_after_value(after));
         }
         // `request_layer` rewrites the body for clients that expect another format.
         response.extensions_mut().insert(Arc::new(self));
         response
     }
+}
+
+/// Returns the value of the header `Retry-After`.
+pub(super) fn retry_after_value(after: Duration) -> HeaderValue {
+    // Rounded up: a client that is too early by a fraction of a second would be refused again.
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    HeaderValue::from(seconds)
 }
 
 impl From<QueryRejection> for ApiError {
@@ -149,24 +159,27 @@ impl From<QueryRejection> for ApiError {
 
 impl From<BytesRejection> for ApiError {
     fn from(rejection: BytesRejection) -> Self {
-        if is_body_timeout(&rejection) {
+        if find_cause::<BodyTimeout>(&rejection).is_some() {
             let status = StatusCode::REQUEST_TIMEOUT;
             return Self::new(status, "request_timeout", BodyTimeout.to_string());
+        }
+        if let Some(refused) = find_cause::<BodyRefused>(&rejection) {
+            return refused.to_error();
         }
         Self::new(rejection.status(), "invalid_request", rejection.body_text())
     }
 }
 
-/// Returns whether a body was not received because it made no progress.
-fn is_body_timeout(rejection: &BytesRejection) -> bool {
-    let mut cause: Option<&dyn std::error::Error> = Some(rejection);
+/// Returns the cause of an error that has a certain type.
+fn find_cause<T: std::error::Error + Copy + 'static>(error: &BytesRejection) -> Option<T> {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
-        if error.is::<BodyTimeout>() {
-            return true;
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(*found);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 impl From<PathRejection> for ApiError {
@@ -184,6 +197,9 @@ impl From<CallError> for ApiError {
             CallError::Stopping => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Self::new(status, "stopping", error.to_string())
+            }
+            CallError::Overloaded { retry_after } => {
+                Self::overloaded(error.to_string(), retry_after)
             }
             error if error.is_unrecorded() => Self::store_unavailable(error.to_string()),
             error => match error.key_limit() {

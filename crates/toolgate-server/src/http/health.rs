@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use serde::Serialize;
-use toolgate::ServerState;
+use toolgate::LoadLevel;
+use toolgate::registry::ServerState;
 use utoipa::ToSchema;
 
 use super::App;
@@ -19,13 +20,20 @@ pub(crate) struct Health {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// `ready`, `stopping`, or `not_writable` if the gateway's store or the second audit sink cannot be
-    /// written.
+    /// `ready`, `stopping`, `not_writable` if the gateway's store or the second audit sink cannot be
+    /// written, or `overloaded` if only probes and the administrator are served.
     status: &'static str,
     /// Why the gateway is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<String>,
+    /// `normal`; `high` while new sessions, streams, runs and large bodies are refused; `critical` while
+    /// everything but probes and the administrator is.
+    load: &'static str,
+    /// Why the load is not normal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    load_reason: Option<String>,
     /// Number of configured servers.
     servers: usize,
     /// Number of servers whose tools can be called now.
@@ -44,7 +52,7 @@ pub(crate) async fn health() -> Json<Health> {
 /// Readiness probe: succeeds while the gateway accepts and records requests, even if servers are still
 /// connecting.
 #[utoipa::path(get, path = "/ready", tag = "probes",
-    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping, or cannot record requests")))]
+    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping, cannot record requests, or is overloaded")))]
 pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
     let servers = app.gateway().servers().list();
     let is_connected = |state| {
@@ -59,16 +67,21 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
         let sink = app.gateway().audit().sink_problem();
         sink.map(|problem| format!("the second audit sink does not accept records: {problem}"))
     });
+    let load = app.gateway().load();
     let (code, status) = if app.is_stopping() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
     } else if problem.is_some() {
         (StatusCode::SERVICE_UNAVAILABLE, "not_writable")
+    } else if load.level == LoadLevel::Critical {
+        (StatusCode::SERVICE_UNAVAILABLE, "overloaded")
     } else {
         (StatusCode::OK, "ready")
     };
     let ready = Ready {
         status,
         reason: problem,
+        load: load.level.as_str(),
+        load_reason: Some(load.reason).filter(|reason| !reason.is_empty()),
         servers: servers.len(),
         connected: servers
             .iter()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -20,7 +20,7 @@ use toolgate::mcp_server::{
 use toolgate::{Caller, ServerName};
 
 use super::App;
-use super::error::ApiError;
+use super::error::{ApiError, retry_after_value};
 use super::extract::{ApiBytes, ApiPath};
 use super::request::{self, OwnedHeaders, RequestId};
 use super::spliced_body::SplicedBody;
@@ -103,6 +103,9 @@ pub(crate) async fn listen(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
+    if let Err(error) = app.gateway().check_load() {
+        return ApiError::from(error).into_response();
+    }
     match app.mcp().session_messages(&caller, &headers) {
         Ok(messages) => event_stream(messages),
         Err(error) => session_error_response(error),
@@ -157,6 +160,10 @@ fn single_response(reply: SingleReply) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::BAD_REQUEST);
     let body = Body::new(SplicedBody::new(reply.body.into_parts()));
     let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
+    if let Some(after) = reply.retry_after {
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, retry_after_value(after));
+    }
     let session = reply.session.as_deref();
     if let Some(Ok(session)) = session.map(HeaderValue::from_str) {
         const SESSION_ID: HeaderName = HeaderName::from_static(SESSION_ID_HEADER);

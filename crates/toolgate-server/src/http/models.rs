@@ -14,8 +14,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use toolgate::models::{ModelName, Operation};
 use toolgate::{
-    CallError, Caller, Dialect, ModelError, ModelRequest, ModelResponse, RequestContext,
-    ResponseBody,
+    Caller, Dialect, ModelError, ModelRequest, ModelResponse, RequestContext, ResponseBody,
 };
 
 use super::App;
@@ -186,8 +185,8 @@ fn model_error_response(dialect: Dialect, error: &ModelError) -> Response {
 /// Returns the time after which a failed request is worth another try, if it is known.
 pub(crate) fn retry_after(error: &ModelError) -> Option<Duration> {
     match error {
-        ModelError::Refused(CallError::Limited { retry_after, .. }) => *retry_after,
         ModelError::Refused(error) if error.is_unrecorded() => Some(STORE_RETRY_AFTER),
+        ModelError::Refused(error) => error.retry_after(),
         _ => None,
     }
 }

@@ -34,6 +34,7 @@ mod demo;
 mod durability;
 mod events;
 mod execute;
+mod fair_shares;
 mod filters;
 mod flood;
 mod fuzz;

@@ -292,7 +292,7 @@ async fn batch_messages_are_handled_individually() {
 
 #[tokio::test]
 async fn batched_calls_are_admitted_or_refused_together() {
-    let keys = KEYS.replacen("tools =", "rate_limit = \"3/hour\"\ntools =", 1);
+    let keys = KEYS.replacen("tools =", "rate_limit = \"4/hour\"\ntools =", 1);
     let gate = start_gate(&(zoo("zoo", &[]) + &keys)).await;
     let oldest = ("2025-03-26", json!({}));
     let session = LegacySession::open_with(&gate, "/mcp", Some(ALICE), oldest).await;
@@ -307,7 +307,7 @@ async fn batched_calls_are_admitted_or_refused_together() {
     };
     // Each step: number of calls, and the error that all of them get.
     for (calls, expected) in [
-        (4, Some(-32600)),
+        (5, Some(-32600)),
         (2, None),
         (2, Some(-32005)),
         (1, None),

@@ -156,6 +156,8 @@ async fn start_resumed(
     let ResumePlan { replay, record, .. } = &plan;
     model_call.stream = plan.request.stream.unwrap_or(record.stream);
     let limits = runs.limits(&model_call)?;
+    let slot = runs.acquire_slot(&model_call.caller);
+    let slot = slot.map_err(ModelError::Refused)?;
     if !store.claim(id).await? {
         return Err(ResumeError::NotResumable {
             id: id.to_owned(),
@@ -184,6 +186,7 @@ async fn start_resumed(
             ..record.clone()
         },
         model_call,
+        _slot: slot,
     };
     Ok(super::task::start(run, Some(plan)))
 }

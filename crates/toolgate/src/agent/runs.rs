@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::task::TaskTracker;
+use toolgate_core::Config;
 use toolgate_core::config::{Dialect, RunLimits};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::{FieldError, RequestBody, TokenUsage};
@@ -16,13 +17,17 @@ use super::resume::{self, ResumeError, ResumeRequest};
 use super::store::{RunStep, RunStore};
 use super::{AgentRun, RunRecord, RunState, stored_request, task};
 use crate::active_set::ActiveSet;
-use crate::call::{CallError, RequestContext};
+use crate::call::{CallError, LimitReached, RequestContext};
 use crate::caller::Caller;
 use crate::engine::Engine;
+use crate::fair_queue::{FairQueue, QueueLimits, Slot};
+use crate::metrics::Bound;
 use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
 use crate::store::{StoreError, unix_millis};
 
 const MAX_DEPTH_HEADER: &str = "x-toolgate-max-depth";
+/// Time after which a refused run is worth another try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 const BUDGET_HEADER: &str = "x-toolgate-budget";
 
 /// Handle for agent runs; clones share its state.
@@ -36,6 +41,7 @@ struct Inner {
     store: RunStore,
     tasks: TaskTracker,
     active: Arc<ActiveSet>,
+    slots: FairQueue,
 }
 
 /// Filter and page for listing runs.
@@ -62,14 +68,42 @@ pub struct RunDetails {
 }
 
 impl Runs {
-    pub(crate) fn new(engine: Engine, models: Models, store: RunStore) -> Self {
+    pub(crate) fn new(engine: Engine, models: Models, store: RunStore, config: &Config) -> Self {
         Self(Arc::new(Inner {
+            slots: FairQueue::new(queue_limits(config)),
             engine,
             models,
             store,
             tasks: TaskTracker::new(),
             active: Arc::default(),
         }))
+    }
+
+    /// Applies a new configuration; active runs continue.
+    pub(crate) fn apply(&self, config: &Config) {
+        self.0.slots.resize(queue_limits(config));
+    }
+
+    /// Takes a slot for a run of a caller.
+    pub(super) fn acquire_slot(&self, caller: &Caller) -> Result<Slot, CallError> {
+        let engine = &self.0.engine;
+        engine
+            .load()
+            .check()
+            .inspect_err(|_| engine.report_bound(Bound::Load, caller))?;
+        let key = caller.key().cloned();
+        self.0.slots.try_acquire(&key).ok_or_else(|| {
+            let runs = engine.capacity().runs;
+            let (bound, max) = match self.0.slots.free() {
+                0 => (Bound::Runs, runs.max),
+                _ => (Bound::RunsPerKey, runs.max_per_key),
+            };
+            engine.report_bound(bound, caller);
+            CallError::Limited {
+                limit: LimitReached::share(key.as_deref(), bound, max),
+                retry_after: Some(RETRY_AFTER),
+            }
+        })
     }
 
     /// Handles a model request: as a run if tools in its scope run without approval, otherwise by
@@ -221,6 +255,8 @@ impl Runs {
         model_call: ModelCall,
         limits: RunLimits,
     ) -> Result<ModelResponse, ModelError> {
+        let slot = self.acquire_slot(&model_call.caller);
+        let slot = slot.map_err(ModelError::Refused)?;
         let id = format!("run_{}", Uuid::now_v7().simple());
         let record = RunRecord {
             id: id.clone(),
@@ -259,6 +295,7 @@ impl Runs {
             last_output: None,
             record,
             model_call,
+            _slot: slot,
         };
         let response = task::start(run, None).response(&id).await;
         response.map_err(|error| match error {
@@ -266,5 +303,14 @@ impl Runs {
             // The other errors refuse a resume, which cannot happen to a new run.
             _ => ModelError::Cancelled,
         })
+    }
+}
+
+/// Returns how callers share concurrent runs. None of them waits.
+fn queue_limits(config: &Config) -> QueueLimits {
+    QueueLimits {
+        slots: config.capacity.runs.max,
+        slots_per_owner: config.capacity.runs.max_per_key,
+        max_waiting_per_owner: 0,
     }
 }

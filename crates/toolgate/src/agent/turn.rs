@@ -13,6 +13,7 @@ use toolgate_llm::{TokenUsage, WireFormat as _};
 
 use super::AgentRun;
 use super::sink::RunSink;
+use crate::metrics::Bound;
 use crate::models::{
     MAX_EVENT_BYTES, ModelCall, ModelError, ProviderResponse, is_stream, parse_provider_error,
     read_body,
@@ -93,7 +94,14 @@ impl AgentRun {
         }
         sink.start_turn();
         let output = if is_stream(response.headers()) {
-            read_stream(response, dialects, sink, &mut recording).await
+            let engine = self.runs.engine();
+            let max_bytes = engine.capacity().max_turn_bytes;
+            let output = read_stream(response, dialects, max_bytes, sink, &mut recording).await;
+            output.inspect_err(|error| {
+                if matches!(error, TurnError::Error(ModelError::TooLarge(_))) {
+                    engine.report_bound(Bound::TurnSize, &model_call.caller);
+                }
+            })
         } else {
             let body = read_body(response).await?;
             recording.record_response_ids(&body);
@@ -165,6 +173,7 @@ async fn read_whole(
 async fn read_stream(
     mut response: reqwest::Response,
     dialects: TurnDialects,
+    max_bytes: usize,
     sink: &mut RunSink,
     recording: &mut crate::models::UsageRecording,
 ) -> Result<TurnOutput, TurnError> {
@@ -178,9 +187,14 @@ async fn read_stream(
         .are_same()
         .then(|| HistoryCollector::new(dialects.caller));
     let mut turn = ModelTurn::default();
+    let mut received = 0;
     let incomplete = |_| TurnError::Error(ModelError::Incomplete);
     while let Some(chunk) = response.chunk().await.map_err(incomplete)? {
         recording.record_first_byte();
+        received += chunk.len();
+        if received > max_bytes {
+            return Err(TurnError::Error(ModelError::TooLarge(max_bytes)));
+        }
         let (mut raw, mut events) = (Vec::new(), Vec::new());
         let fed = sse_decoder.feed(&chunk, &mut raw);
         for event in &raw {

@@ -11,6 +11,7 @@ use toolgate_mcp::ServerBusy;
 use toolgate_mcp::registry::ServerUnavailable;
 use toolgate_mcp::transport::RequestError;
 
+use crate::metrics::Bound;
 use crate::store::StoreError;
 
 /// The reason a call did not run or has no result.
@@ -82,6 +83,9 @@ pub enum CallError {
         limit: LimitReached,
         retry_after: Option<Duration>,
     },
+    /// The gateway sheds load.
+    #[error("the gateway is overloaded; {}", format_retry(Some(.retry_after)))]
+    Overloaded { retry_after: Duration },
     /// More calls were sent at once than the rate limit of the caller's key ever admits.
     #[error(
         "{calls} calls at once exceed the rate limit of key `{key}`, {rate}, and can never be admitted together; send at most {max} at a time"
@@ -233,6 +237,14 @@ pub enum LimitReached {
     /// Size of the arguments of an approval request.
     #[error("the arguments are too large for an approval request")]
     ApprovalSize,
+    /// A caller's share of what all callers use.
+    #[error("{}", .bound.describe(owner, *max))]
+    Share {
+        /// Describes the caller.
+        owner: String,
+        bound: Bound,
+        max: usize,
+    },
 }
 
 impl CallError {
@@ -265,6 +277,7 @@ impl CallError {
             Self::Limited { .. } | Self::TooManyCalls { .. } => "limited",
             Self::Unavailable(_) | Self::Reconfiguring(_) => "away",
             Self::Busy { .. } => "busy",
+            Self::Overloaded { .. } => "overloaded",
             Self::Timeout { .. } => "timeout",
             Self::Server { .. } => "server",
             Self::InvalidOutput { .. } => "invalid_output",
@@ -310,7 +323,7 @@ impl CallError {
                 | Self::Reconfiguring(_)
                 | Self::Busy { .. }
                 | Self::Server {
-                    cause: RequestError::NotSent(_),
+                    cause: RequestError::NotSent(_) | RequestError::QueueFull { .. },
                     ..
                 }
         )
@@ -324,10 +337,37 @@ impl CallError {
                 | Self::Cancelled
                 | Self::Panicked(_)
                 | Self::Server {
-                    cause: RequestError::Lost(_) | RequestError::Malformed(_),
+                    cause: RequestError::Lost(_)
+                        | RequestError::Malformed(_)
+                        | RequestError::TooDeep,
                     ..
                 }
         )
+    }
+
+    /// Returns the time after which the call is worth another try, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Limited { retry_after, .. } => *retry_after,
+            Self::Overloaded { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// Returns the bound of the gateway that was reached, if that is the reason.
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        match self {
+            Self::Limited {
+                limit: LimitReached::Share { bound, .. },
+                ..
+            } => Some(*bound),
+            Self::Server { cause, .. } => match cause {
+                RequestError::QueueFull { .. } => Some(Bound::QueuedBytes),
+                RequestError::TooDeep => Some(Bound::JsonDepth),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Returns the limit of the caller's key and the time to wait, if that is the reason.
@@ -342,10 +382,22 @@ impl CallError {
 }
 
 impl LimitReached {
+    /// Returns the bound of a caller, which holds `max` at most.
+    pub(crate) fn share(owner: Option<&str>, bound: Bound, max: usize) -> Self {
+        let owner = match owner {
+            Some(key) => format!("key `{key}`"),
+            None => "the callers without a key together".to_owned(),
+        };
+        Self::Share { owner, bound, max }
+    }
+
     fn is_of_key(&self) -> bool {
         matches!(
             self,
-            Self::KeyRate { .. } | Self::KeyBusy { .. } | Self::KeyBudget { .. }
+            Self::KeyRate { .. }
+                | Self::KeyBusy { .. }
+                | Self::KeyBudget { .. }
+                | Self::Share { .. }
         )
     }
 }

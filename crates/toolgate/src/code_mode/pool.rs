@@ -12,10 +12,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use toolgate_script::protocol::{self, HostMessage, MAX_MESSAGE_BYTES, WorkerMessage};
 use toolgate_script::worker::WORKER_FLAG;
+
+use crate::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits, Slot};
 
 /// Idle workers started in advance.
 const MIN_IDLE_WORKERS: usize = 2;
@@ -49,7 +50,7 @@ struct Inner {
     idle: Mutex<Vec<Worker>>,
     /// Idle workers that are being started.
     starting: AtomicUsize,
-    permits: Arc<Semaphore>,
+    slots: FairQueue,
     tasks: TaskTracker,
 }
 
@@ -67,7 +68,16 @@ struct Worker {
 pub(super) struct WorkerLease {
     worker: Option<Worker>,
     pool: WorkerPool,
-    _permit: OwnedSemaphorePermit,
+    _slot: Slot,
+}
+
+/// Reasons why a script gets no worker.
+#[derive(Debug)]
+pub(super) enum AcquireError {
+    /// No slot.
+    Slot(NoSlot),
+    /// The worker did not start.
+    Start(io::Error),
 }
 
 /// Exit of a worker.
@@ -75,6 +85,18 @@ pub(super) struct WorkerLease {
 pub(super) struct WorkerExit {
     pub(super) status: Option<ExitStatus>,
     pub(super) stderr: String,
+}
+
+impl From<NoSlot> for AcquireError {
+    fn from(error: NoSlot) -> Self {
+        Self::Slot(error)
+    }
+}
+
+impl From<io::Error> for AcquireError {
+    fn from(error: io::Error) -> Self {
+        Self::Start(error)
+    }
 }
 
 impl WorkerProgram {
@@ -102,13 +124,13 @@ impl WorkerProgram {
 }
 
 impl WorkerPool {
-    pub(super) fn new(program: WorkerProgram, memory: u64, max_workers: usize) -> Self {
+    pub(super) fn new(program: WorkerProgram, memory: u64, limits: QueueLimits) -> Self {
         Self(Arc::new(Inner {
             program,
             memory,
             idle: Mutex::default(),
             starting: AtomicUsize::new(0),
-            permits: Arc::new(Semaphore::new(max_workers)),
+            slots: FairQueue::new(limits),
             tasks: TaskTracker::new(),
         }))
     }
@@ -133,9 +155,8 @@ impl WorkerPool {
     }
 
     /// Waits for a free slot and returns a worker for one script.
-    pub(super) async fn acquire(&self) -> io::Result<WorkerLease> {
-        let permits = Arc::clone(&self.0.permits);
-        let permit = permits.acquire_owned().await.map_err(io::Error::other)?;
+    pub(super) async fn acquire(&self, owner: &Owner) -> Result<WorkerLease, AcquireError> {
+        let slot = self.0.slots.acquire(owner).await?;
         let idle = self.idle().pop();
         let worker = match idle {
             Some(worker) => worker,
@@ -144,13 +165,13 @@ impl WorkerPool {
         Ok(WorkerLease {
             worker: Some(worker),
             pool: self.clone(),
-            _permit: permit,
+            _slot: slot,
         })
     }
 
     /// Stops all workers and waits for them.
     pub(super) async fn close(&self) {
-        self.0.permits.close();
+        self.0.slots.close();
         let idle = std::mem::take(&mut *self.idle());
         for worker in idle {
             self.shut_down(worker);
@@ -224,12 +245,9 @@ impl WorkerPool {
     }
 
     fn return_idle(&self, worker: Worker) {
-        let is_unusable =
-            worker.scripts_run >= MAX_SCRIPTS_PER_WORKER || self.0.permits.is_closed();
+        let is_unusable = worker.scripts_run >= MAX_SCRIPTS_PER_WORKER || self.0.slots.is_closed();
         let mut idle = self.idle();
-        if is_unusable
-            || idle.len() >= MIN_IDLE_WORKERS.max(self.0.permits.available_permits().min(8))
-        {
+        if is_unusable || idle.len() >= MIN_IDLE_WORKERS.max(self.0.slots.free().min(8)) {
             drop(idle);
             self.shut_down(worker);
             return;
@@ -341,7 +359,7 @@ impl Drop for WorkerLease {
             let _if_alive = worker.child.start_kill();
             self.pool.shut_down(worker);
         }
-        if !self.pool.0.permits.is_closed() && self.pool.idle().is_empty() {
+        if !self.pool.0.slots.is_closed() && self.pool.idle().is_empty() {
             self.pool.warm();
         }
     }

@@ -21,13 +21,17 @@ use toolgate_script::protocol::{
 use toolgate_script::stubs::Bindings;
 
 use super::journal::ScriptStep;
-use super::pool::{WorkerExit, WorkerLease, WorkerPool};
-use super::value;
-use crate::call::{CallError, Outcome};
+use super::pool::{AcquireError, WorkerExit, WorkerLease, WorkerPool};
+use super::{MAX_WAITING_SCRIPTS, value};
+use crate::call::{CallError, LimitReached, Outcome};
+use crate::fair_queue::{NoSlot, Owner};
+use crate::metrics::Bound;
 
 /// Extra time beyond a script's own limit before the host terminates the worker. A worker that enforces
 /// the limit itself can report where the script was.
 const WORKER_GRACE: Duration = Duration::from_millis(500);
+/// Time after which a refused script is worth another try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Total size of tool results for one script; they are held in memory until it ends.
 const MAX_RECEIVED_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes by which the last printed line may exceed the limit.
@@ -110,14 +114,24 @@ impl<'a> ScriptRun<'a> {
     pub(super) async fn acquire_worker(
         &self,
         pool: &WorkerPool,
+        owner: &Owner,
     ) -> Result<WorkerAcquisition, CallError> {
         if let Some(end) = self.check_source_size() {
             return Ok(WorkerAcquisition::ScriptEnded(end));
         }
-        let worker = tokio::time::timeout_at(self.deadline.into(), pool.acquire()).await;
+        let worker = tokio::time::timeout_at(self.deadline.into(), pool.acquire(owner)).await;
         match worker {
             Ok(Ok(worker)) => Ok(WorkerAcquisition::Acquired(worker)),
-            Ok(Err(error)) => {
+            Ok(Err(AcquireError::Slot(NoSlot::Closed))) => Err(CallError::Stopping),
+            Ok(Err(AcquireError::Slot(NoSlot::QueueFull))) => Err(CallError::Limited {
+                limit: LimitReached::share(
+                    owner.as_deref(),
+                    Bound::ScriptsPerKey,
+                    MAX_WAITING_SCRIPTS,
+                ),
+                retry_after: Some(RETRY_AFTER),
+            }),
+            Ok(Err(AcquireError::Start(error))) => {
                 tracing::error!(%error, "failed to acquire script worker");
                 Err(CallError::NoWorker(
                     "no worker could be started; see the gateway log",

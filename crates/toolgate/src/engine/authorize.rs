@@ -133,7 +133,10 @@ impl Inner {
             decision,
             warnings,
             reason,
-        } = self.evaluations.run(evaluation).await?;
+        } = self
+            .evaluations
+            .run(&context.caller.key().cloned(), evaluation)
+            .await?;
         if !warnings.is_empty() {
             tracing::warn!(
                 tool = %target.entry.tool.id,

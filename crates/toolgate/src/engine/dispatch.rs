@@ -15,11 +15,12 @@ use toolgate_mcp::registry::{
     AccessError, LaneAccess, Registry, ResourceSubscription, SessionCall, SessionLane,
     SubscribeError,
 };
+use toolgate_mcp::share::ShareFull;
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey, TraceContext};
 
 use crate::call::{Arguments, CallError, ClientSession, LimitReached, RequestContext};
-use crate::metrics::Metrics;
+use crate::metrics::{Bound, Metrics};
 
 /// Maximum time a call waits for a lost connection to be re-established.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -190,7 +191,7 @@ pub(super) async fn acquire_lane(
         }
         None => registry.access(server, within).await,
     };
-    access.map_err(access_error)
+    access.map_err(|error| access_error(error, registry, session))
 }
 
 /// Waits until the client session that owns the lane ends. Never returns without a session.
@@ -201,8 +202,24 @@ async fn session_ended(session: Option<&ClientSession>) {
     }
 }
 
-fn access_error(error: AccessError) -> CallError {
+fn access_error(
+    error: AccessError,
+    registry: &Registry,
+    session: Option<&ClientSession>,
+) -> CallError {
     match error {
+        AccessError::SessionLanes(full) => {
+            let share = registry.capacity().session_connections;
+            let (bound, max) = match full {
+                ShareFull::Owner => (Bound::SessionConnectionsPerKey, share.max_per_key),
+                ShareFull::All => (Bound::SessionConnections, share.max),
+            };
+            let owner = session.and_then(|session| session.client.owner.as_deref());
+            CallError::Limited {
+                limit: LimitReached::share(owner, bound, max),
+                retry_after: None,
+            }
+        }
         AccessError::Unavailable(unavailable) => CallError::Unavailable(unavailable),
         AccessError::Busy { server, busy } => CallError::Busy { server, busy },
     }

@@ -1,26 +1,33 @@
 //! Evaluates the arguments of a call: validates them, and applies rules and scanner.
 //!
 //! The time that takes grows with the size of the arguments. Large ones are evaluated on threads of
-//! their own, a few at a time, so that they do not delay the calls of others.
+//! their own, a few at a time and one per caller, so that they do not delay the calls of others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{OnDanger, ScannerSettings};
 use toolgate_core::policy::{Decision, Judgement, Verdict};
 use toolgate_core::scan::{Danger, ScanFinding, scan};
 
-use crate::call::{Arguments, CallError};
+use crate::call::{Arguments, CallError, LimitReached};
+use crate::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits};
+use crate::metrics::Bound;
 
 /// Size from which arguments are evaluated on a thread of their own.
 const LARGE_BYTES: usize = 64 * 1024;
-/// Large arguments that are evaluated at a time.
-const MAX_LARGE_AT_ONCE: usize = 2;
+const LARGE_LIMITS: QueueLimits = QueueLimits {
+    slots: 2,
+    slots_per_owner: 1,
+    max_waiting_per_owner: 64,
+};
+/// Time after which a refused call is worth another try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs evaluations. Clones share the threads for large arguments.
 #[derive(Clone, Debug)]
-pub(super) struct Evaluations(Arc<Semaphore>);
+pub(super) struct Evaluations(FairQueue);
 
 /// Everything that the evaluation of a call depends on.
 #[derive(Debug)]
@@ -43,17 +50,31 @@ pub(super) struct Evaluated {
 
 impl Evaluations {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_LARGE_AT_ONCE)))
+        Self(FairQueue::new(LARGE_LIMITS))
     }
 
-    pub(super) async fn run(&self, evaluation: Evaluation) -> Result<Evaluated, CallError> {
+    pub(super) async fn run(
+        &self,
+        owner: &Owner,
+        evaluation: Evaluation,
+    ) -> Result<Evaluated, CallError> {
         if evaluation.arguments.raw().get().len() < LARGE_BYTES {
             return evaluation.run();
         }
-        let permit = Arc::clone(&self.0).acquire_owned().await;
+        let slot = self.0.acquire(owner).await.map_err(|error| match error {
+            NoSlot::QueueFull => CallError::Limited {
+                limit: LimitReached::share(
+                    owner.as_deref(),
+                    Bound::LargeArguments,
+                    LARGE_LIMITS.max_waiting_per_owner,
+                ),
+                retry_after: Some(RETRY_AFTER),
+            },
+            NoSlot::Closed => CallError::Stopping,
+        })?;
         let work = tokio::task::spawn_blocking(move || {
             // Held until the work is done, also if the call is cancelled.
-            let _permit = permit;
+            let _slot = slot;
             evaluation.run()
         });
         match work.await {

@@ -159,6 +159,10 @@ impl Inner {
         if let Err(CallError::Store(error)) = &answer {
             tracing::error!(%error, "refusing tool call because the store failed");
         }
+        if let Some(bound) = answer.as_ref().err().and_then(CallError::bound) {
+            let caller = attempt.record.caller.as_deref();
+            self.deps.metrics.report_bound(bound, caller.unwrap_or(""));
+        }
         let tool = answer.as_ref().map(|outcome| outcome.tool.clone()).ok();
         let tool = tool.or_else(|| attempt.record.tool_id());
         self.deps.metrics.count_call(tool.as_ref(), code);

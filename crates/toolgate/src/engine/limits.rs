@@ -212,10 +212,16 @@ impl CallLimits {
         };
         match counter.limiter.check_n(calls) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(until)) => Err(CallError::Limited {
-                limit: target.rate_limit(rate.to_string()),
-                retry_after: Some(until.wait_time_from(DefaultClock::default().now())),
-            }),
+            Ok(Err(until)) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                if calls == NonZeroU32::MIN {
+                    *counter.exhausted_until.lock() = Instant::now().checked_add(wait);
+                }
+                Err(CallError::Limited {
+                    limit: target.rate_limit(rate.to_string()),
+                    retry_after: Some(wait),
+                })
+            }
             Err(InsufficientCapacity(max)) => Err(CallError::TooManyCalls {
                 key: key.to_string(),
                 rate: rate.to_string(),

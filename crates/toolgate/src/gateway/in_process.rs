@@ -161,6 +161,7 @@ impl Settings {
             sync_interval: merged.tool_manager.tool_sync_interval,
             health_interval: merged.tool_manager.health_interval,
             tool_timeout: merged.tool_manager.tool_execution_timeout,
+            capacity: merged.capacity,
         }
     }
 }

@@ -6,22 +6,19 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _};
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use toolgate_mcp::handshake::Era;
-use toolgate_mcp::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_REQUEST, RATE_LIMITED, RpcError, RpcResult,
-};
+use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, RpcError, RpcResult};
 
 use super::connection::Connection;
 use super::message::{Message, RequestMessage};
 use super::meta::{RawMeta, RequestMeta};
 use super::method::{ClientNotification, Method};
-use super::reply::Reply;
+use super::reply::{Reply, refusal_error};
 use super::request::RequestHandler;
 use super::session::Session;
 use crate::active_set::ActiveGuard;
-use crate::call::{CallError, RequestContext};
+use crate::call::RequestContext;
 
 /// The only protocol revision with batches.
 const BATCH_VERSION: &str = "2025-03-26";
@@ -91,7 +88,7 @@ impl Connection {
             match message {
                 BatchMessage::Request { id, method, meta } => {
                     let method = match (method, &admission) {
-                        (Ok(Method::CallTool(_)), Err(error)) => Err(admission_error(error)),
+                        (Ok(Method::CallTool(_)), Err(error)) => Err(refusal_error(error)),
                         (method, _) => method,
                     };
                     let sender = session.client.message_sender();
@@ -159,22 +156,6 @@ fn answer_request(
         Some(BatchItem { id, result })
     }
     .boxed()
-}
-
-/// Converts the reason why the calls of a batch were not admitted. None of them ran, so each gets an
-/// error rather than a result that a model would read.
-fn admission_error(error: &CallError) -> RpcError {
-    let code = match error {
-        CallError::Limited { .. } => RATE_LIMITED,
-        _ => INVALID_REQUEST,
-    };
-    let retry_after = error.key_limit().and_then(|(_, retry_after)| retry_after);
-    let data = retry_after.map(|after| json!({"retryAfterMs": after.as_millis()}));
-    RpcError {
-        // Cannot fail: the value is plain JSON.
-        data: data.and_then(|data| to_raw_value(&data).ok()),
-        ..RpcError::new(code, error.to_string())
-    }
 }
 
 async fn answer_until_cancelled(

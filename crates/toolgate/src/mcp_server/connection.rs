@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
+use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
 use toolgate_core::scope::Filters;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{INVALID_REQUEST, PARSE_ERROR, RpcError, RpcResult};
@@ -20,15 +20,19 @@ use super::endpoint::McpEndpoint;
 use super::list_changes::ListChanges;
 use super::listen::ListenStream;
 use super::message::{Message, RequestMessage};
+use super::message_queue::{MessageReceiver, message_queue};
 use super::meta::{RawMeta, RepeatedParts};
-use super::method::{ClientNotification, INITIALIZE, LISTEN, Method, RequestedNotifications};
-use super::reply::{PendingReply, Reply, error_status, message_channel};
+use super::method::{
+    ClientNotification, INITIALIZE, LISTEN, MAX_CAPABILITIES_BYTES, Method, RequestedNotifications,
+};
+use super::reply::{PendingReply, Reply, error_status};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
 use super::sessions::SessionError;
 use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
 use crate::caller::Caller;
+use crate::metrics::Bound;
 
 /// A connection of a caller to an endpoint.
 ///
@@ -109,7 +113,8 @@ impl Connection {
             ListChanges::new(gateway, caller, filters)
         });
         let changes = changes.flat_map(ListChanges::into_messages);
-        let messages = client.channel.listener.messages(changes);
+        let gateway = self.server.gateway();
+        let messages = client.channel.listener.messages(gateway, changes);
         let connection = Self {
             dedicated: Some(client),
             ..self
@@ -151,6 +156,14 @@ impl Connection {
 
     /// Receives a message; a rejected one yields its reply as the error.
     fn receive(&self, text: &str, delivery: Delivery) -> Result<Received, Reply> {
+        if exceeds_depth(text, MAX_DEPTH) {
+            self.report_bound(Bound::JsonDepth);
+            let message = format!("the message is nested more than {MAX_DEPTH} levels deep");
+            return Err(Reply::rejection(
+                400,
+                RpcError::new(INVALID_REQUEST, message),
+            ));
+        }
         if text.trim_start().starts_with('[') {
             return self.receive_batch(text, delivery);
         }
@@ -209,7 +222,11 @@ impl Connection {
             };
             Reply::error(status, id, error)
         })?;
-        let (sender, messages) = message_channel();
+        let (sender, messages) = message_queue(self.server.gateway());
+        if matches!(parsed, Method::Listen(_)) {
+            let load = self.server.gateway().check_load();
+            load.map_err(|error| Reply::refused(id, &error))?;
+        }
         let input = ClientInput::parse(*params);
         let handler = RequestHandler::modern(self, context, meta, input, sender);
         let client = self.dedicated.as_ref();
@@ -235,16 +252,23 @@ impl Connection {
         let parsed = match Method::parse(method, Era::Legacy, *params) {
             Ok(Method::Initialize(initialize)) => {
                 let filters = self.narrow_filters(id, delivery.filters)?;
-                let reply = self.open_session(id, initialize, filters);
-                return Ok(Received::Replied(reply));
+                return Ok(Received::Replied(match self.admit_session() {
+                    Ok(()) => self.open_session(id, initialize, filters),
+                    Err(error) => Reply::refused(id, &error),
+                }));
             }
-            Err(error) if method == INITIALIZE => return Err(Reply::error(400, id, error)),
+            Err(error) if method == INITIALIZE => {
+                if params.is_some_and(|params| params.get().len() > MAX_CAPABILITIES_BYTES) {
+                    self.report_bound(Bound::Capabilities);
+                }
+                return Err(Reply::error(400, id, error));
+            }
             parsed => parsed,
         };
         let session = self.require_session(id, &delivery)?;
         let context = self.request_context(id, delivery)?;
         let method = parsed.map_err(|error| Reply::error(200, id, error))?;
-        let (sender, messages) = message_channel();
+        let (sender, messages) = message_queue(self.server.gateway());
         let meta = meta.to_request_meta();
         let handler = RequestHandler::legacy(self, context, &session, meta, sender);
         let in_flight = session.client.in_flight.register(id.get());
@@ -303,6 +327,11 @@ impl Connection {
         }
     }
 
+    fn report_bound(&self, bound: Bound) {
+        let key = self.caller.key().map_or("", |key| &**key);
+        self.server.gateway().report_bound(bound, key);
+    }
+
     fn request_context(&self, id: &RawValue, delivery: Delivery) -> Result<RequestContext, Reply> {
         Ok(RequestContext {
             id: delivery.request_id,
@@ -329,7 +358,7 @@ fn start_answer(
     handler: RequestHandler,
     id: &RawValue,
     method: Method,
-    messages: Receiver<String>,
+    messages: MessageReceiver,
     in_flight: Option<ActiveGuard>,
 ) -> Received {
     if let Method::ListTools { cursor } = &method {

@@ -21,6 +21,8 @@ use crate::gateway::Gateway;
 #[derive(Debug)]
 pub(super) struct LegacyClient {
     id: String,
+    /// The name of its key.
+    key: Option<Arc<str>>,
     initialize: InitializeRequest,
     notifier: Arc<SessionNotifier>,
     /// Resources the client has subscribed to.
@@ -35,6 +37,7 @@ impl LegacyClient {
     /// Creates a client. Messages that belong to none of its requests are sent through `sender`.
     pub(super) fn new(
         id: String,
+        key: Option<Arc<str>>,
         initialize: InitializeRequest,
         in_flight: Arc<ActiveSet>,
         sender: MessageSender,
@@ -42,6 +45,7 @@ impl LegacyClient {
         let to_client = Arc::clone(&sender);
         Self {
             id,
+            key,
             initialize,
             notifier: Arc::new(SessionNotifier {
                 sender,
@@ -139,14 +143,15 @@ impl LegacyClient {
     /// can send it requests, or because it has set a log level.
     pub(super) fn client_session(&self) -> Option<ClientSession> {
         let log_level = self.log_level();
-        if !self.initialize.can_answer_requests() && log_level.is_none() {
+        if !self.initialize.can_answer_requests && log_level.is_none() {
             return None;
         }
         let handler: Arc<dyn ClientHandler> = Arc::<SessionNotifier>::clone(&self.notifier);
         Some(ClientSession {
             id: self.id.clone(),
             client: SessionClient {
-                capabilities: self.initialize.capabilities.get().into(),
+                owner: self.key.clone(),
+                capabilities: Arc::clone(&self.initialize.capabilities),
                 handler,
                 log_level,
                 disconnected: self.disconnected.clone(),

@@ -7,7 +7,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use indexmap::IndexMap;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{self, Object};
@@ -15,13 +14,12 @@ use toolgate_mcp::registry::ResourceSubscription;
 
 use super::era_adapter::{Caching, adapt_result};
 use super::list_changes::{ListChanges, PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED};
+use super::message_queue::{MessageReceiver, message_queue};
 use super::method::RequestedNotifications;
 use super::request::RequestHandler;
 use super::resource_subscriptions::{RESOURCE_UPDATED, UpdateSender};
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// Resource updates buffered for a slow client.
-const UPDATE_BUFFER_SIZE: usize = 1024;
 /// Resource subscriptions set up concurrently.
 const MAX_CONCURRENT_SUBSCRIBES: usize = 16;
 /// Resources per listen stream.
@@ -33,7 +31,7 @@ pub(super) struct ListenStream {
     id: Box<RawValue>,
     requested: RequestedNotifications,
     lists: ListChanges,
-    updates: mpsc::Receiver<String>,
+    updates: MessageReceiver,
     /// Subscribed resources, by the URIs the client uses.
     resources: Vec<(String, ResourceSubscription)>,
 }
@@ -44,12 +42,12 @@ impl ListenStream {
         id: Box<RawValue>,
         requested: RequestedNotifications,
     ) -> Self {
-        let (sender, updates) = mpsc::channel(UPDATE_BUFFER_SIZE);
+        let (sender, updates) = message_queue(handler.server.gateway());
         let update_sender: UpdateSender = Arc::new({
             let id = id.clone();
             move |params: &RawValue| {
                 // Dropped if the buffer is full: a client that far behind has to reread anyway.
-                let _ = sender.try_send(update_notification(&id, params));
+                sender(update_notification(&id, params));
             }
         });
         let uris = requested.resource_subscriptions.iter();

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -44,12 +45,18 @@ pub(super) enum ClientNotification<'a> {
     RootsChanged,
 }
 
+/// Maximum size of the capabilities that a legacy client declares, which are kept with its session.
+pub(super) const MAX_CAPABILITIES_BYTES: usize = 8 * 1024;
+
 /// The parameters of a client's `initialize`.
 #[derive(Clone, Debug)]
 pub(super) struct InitializeRequest {
     /// The negotiated protocol version.
     pub(super) version: &'static str,
-    pub(super) capabilities: Box<RawValue>,
+    /// What servers are told about the client, as JSON.
+    pub(super) capabilities: Arc<str>,
+    /// Whether the client declares a capability that lets servers send it requests.
+    pub(super) can_answer_requests: bool,
 }
 
 #[derive(Debug)]
@@ -206,20 +213,22 @@ impl InitializeRequest {
         let known = LEGACY_VERSIONS
             .into_iter()
             .find(|known| *known == params.protocol_version);
+        let capabilities = params.capabilities.as_ref().map_or("{}", |raw| raw.get());
+        if capabilities.len() > MAX_CAPABILITIES_BYTES {
+            let message = format!(
+                "`capabilities` has {} bytes; the maximum is {MAX_CAPABILITIES_BYTES}",
+                capabilities.len()
+            );
+            return Err(RpcError::new(INVALID_PARAMS, message));
+        }
+        let declared: HashMap<String, &RawValue> = serde_json::from_str(capabilities)
+            .map_err(|error| RpcError::new(INVALID_PARAMS, format!("`capabilities`: {error}")))?;
         Ok(Self {
             version: known.unwrap_or(LATEST_LEGACY_VERSION),
-            capabilities: params.capabilities.unwrap_or_else(jsonrpc::empty_object),
-        })
-    }
-
-    /// Returns whether the client declares a capability that lets servers send it requests.
-    pub(super) fn can_answer_requests(&self) -> bool {
-        let declared: Result<HashMap<String, &RawValue>, _> =
-            serde_json::from_str(self.capabilities.get());
-        declared.is_ok_and(|declared| {
-            ["elicitation", "sampling", "roots"]
+            capabilities: capabilities.into(),
+            can_answer_requests: ["elicitation", "sampling", "roots"]
                 .iter()
-                .any(|name| declared.contains_key(*name))
+                .any(|name| declared.contains_key(*name)),
         })
     }
 }

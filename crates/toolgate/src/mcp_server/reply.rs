@@ -1,24 +1,22 @@
 //! Replies to messages: a single response, or a stream of messages that ends with it.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
-use serde_json::value::RawValue;
-use tokio::sync::mpsc::{self, Receiver};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{
-    self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcResult,
+    self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RATE_LIMITED, RpcError, RpcResult,
     UNSUPPORTED_VERSION,
 };
 
-use super::client_requests::MessageSender;
+use super::message_queue::MessageReceiver;
 use super::sessions::SessionError;
 use super::tool_pages::EncodedToolPage;
-
-/// Messages buffered for a slow client; more are dropped.
-const STREAM_BUFFER_MESSAGES: usize = 1024;
+use crate::call::CallError;
 
 /// The reply to a message.
 pub enum Reply {
@@ -39,6 +37,8 @@ pub struct SingleReply {
     pub body: ReplyBody,
     /// The id of the session that was opened, which the client repeats with later messages.
     pub session: Option<String>,
+    /// Time after which a refused message is worth another try.
+    pub retry_after: Option<Duration>,
 }
 
 /// The JSON of a response.
@@ -61,7 +61,7 @@ pub(super) struct PendingReply {
     pub(super) id: Box<RawValue>,
     pub(super) era: Era,
     /// Messages to send before the answer.
-    pub(super) messages: Receiver<String>,
+    pub(super) messages: MessageReceiver,
     /// Resolves to `None` if the client cancels the request.
     pub(super) answer: BoxFuture<'static, Option<RpcResult>>,
 }
@@ -74,11 +74,7 @@ struct AnswerStream {
 
 impl Reply {
     pub(super) fn text(status: u16, text: String) -> Self {
-        Self::Single(SingleReply {
-            status,
-            body: ReplyBody(BodyParts::Text(text)),
-            session: None,
-        })
+        Self::Single(SingleReply::new(status, text))
     }
 
     pub(super) fn response(status: u16, id: &RawValue, result: &RpcResult) -> Self {
@@ -89,6 +85,20 @@ impl Reply {
         Self::response(status, id, &Err(error))
     }
 
+    /// Refuses a request that a limit does not admit.
+    pub(super) fn refused(id: &RawValue, error: &CallError) -> Self {
+        let status = match error {
+            CallError::Overloaded { .. } => 503,
+            CallError::Limited { .. } => 429,
+            _ => 400,
+        };
+        let response = jsonrpc::response(id, &Err(refusal_error(error)));
+        Self::Single(SingleReply {
+            retry_after: error.retry_after(),
+            ..SingleReply::new(status, response)
+        })
+    }
+
     /// Rejects a message that has no id, or whose id is unknown.
     pub(super) fn rejection(status: u16, error: RpcError) -> Self {
         Self::error(status, RawValue::NULL, error)
@@ -97,9 +107,8 @@ impl Reply {
     /// Responds to `initialize` and announces the session.
     pub(super) fn open_session(id: &RawValue, result: Box<RawValue>, session: &str) -> Self {
         Self::Single(SingleReply {
-            status: 200,
-            body: ReplyBody(BodyParts::Text(jsonrpc::response(id, &Ok(result)))),
             session: Some(session.to_owned()),
+            ..SingleReply::new(200, jsonrpc::response(id, &Ok(result)))
         })
     }
 
@@ -114,6 +123,7 @@ impl Reply {
                 after,
             }),
             session: None,
+            retry_after: None,
         })
     }
 
@@ -129,6 +139,17 @@ impl Reply {
             413,
             RpcError::new(INVALID_REQUEST, "the message is too long"),
         )
+    }
+}
+
+impl SingleReply {
+    fn new(status: u16, text: String) -> Self {
+        Self {
+            status,
+            body: ReplyBody(BodyParts::Text(text)),
+            session: None,
+            retry_after: None,
+        }
     }
 }
 
@@ -167,18 +188,18 @@ impl PendingReply {
             Some(message) = self.messages.recv() => message,
             answer = &mut self.answer => match (self.messages.try_recv(), answer) {
                 // Messages sent before the answer must precede it.
-                (Ok(message), answer) => {
+                (Some(message), answer) => {
                     self.answer = Box::pin(std::future::ready(answer));
                     message
                 }
-                (Err(_), Some(result)) => {
+                (None, Some(result)) => {
                     let status = result
                         .as_ref()
                         .map_or_else(|error| error_status(self.era, error), |_| 200);
                     return Reply::response(status, &self.id, &result);
                 }
                 // The client cancelled the request and expects no answer.
-                (Err(_), None) => return Reply::Accepted,
+                (None, None) => return Reply::Accepted,
             },
         };
         let state = AnswerStream {
@@ -200,11 +221,11 @@ impl AnswerStream {
             Some(message) = pending.messages.recv() => message,
             answer = &mut pending.answer => match pending.messages.try_recv() {
                 // Messages sent before the answer must precede it.
-                Ok(message) => {
+                Some(message) => {
                     pending.answer = Box::pin(std::future::ready(answer));
                     message
                 }
-                Err(_) => {
+                None => {
                     let response = jsonrpc::response(&pending.id, &answer?);
                     self.pending = None;
                     response
@@ -215,11 +236,21 @@ impl AnswerStream {
     }
 }
 
-/// Creates a channel for messages sent to the client before the answer to a request.
-pub(super) fn message_channel() -> (MessageSender, Receiver<String>) {
-    let (sender, messages) = mpsc::channel(STREAM_BUFFER_MESSAGES);
-    let send = move |message| sender.try_send(message).is_ok();
-    (Arc::new(send), messages)
+/// Converts the reason why a request was not admitted. It did not run, so the client gets an error rather
+/// than a result that a model would read.
+pub(super) fn refusal_error(error: &CallError) -> RpcError {
+    let code = match error {
+        CallError::Limited { .. } | CallError::Overloaded { .. } => RATE_LIMITED,
+        _ => INVALID_REQUEST,
+    };
+    let data = error
+        .retry_after()
+        .map(|after| json!({"retryAfterMs": after.as_millis()}));
+    RpcError {
+        // Cannot fail: the value is plain JSON.
+        data: data.and_then(|data| to_raw_value(&data).ok()),
+        ..RpcError::new(code, error.to_string())
+    }
 }
 
 /// Returns the HTTP status of an error: modern revisions use 404 for unknown methods and 400 for

@@ -1,26 +1,25 @@
 //! The table of legacy sessions. A session belongs to the key that opened it and is invisible to
 //! other keys.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use toolgate_mcp::client_handler::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
+use toolgate_mcp::share::{SharedEntry, make_room};
 
 use super::session::Session;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::metrics::Bound;
 
 /// The HTTP header with the id of a legacy client's session.
 pub const SESSION_ID_HEADER: &str = "mcp-session-id";
 
-/// Maximum number of sessions of one key, so that it cannot evict the sessions of other keys.
-const MAX_SESSIONS_PER_KEY: usize = MAX_SESSIONS / 4;
 /// Interval between sweeps for idle sessions and removed keys.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Error returned when a request that needs a session does not name one of the caller's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,36 +32,53 @@ pub enum SessionError {
     Unknown,
 }
 
-/// All sessions; a new one evicts the least recently used.
+/// All sessions. When a caller has its share of them, a new one ends the one that it has not used for
+/// longest.
 #[derive(Debug)]
-pub(super) struct Sessions(Cache<String, Arc<Session>>);
+pub(super) struct Sessions {
+    gateway: Gateway,
+    open: Mutex<HashMap<String, Arc<Session>>>,
+}
 
 impl Sessions {
     pub(super) fn new(gateway: Gateway) -> Self {
-        Self(
-            Cache::builder()
-                .max_capacity(MAX_SESSIONS as u64)
-                .time_to_idle(SESSION_IDLE_TIMEOUT)
-                .eviction_policy(EvictionPolicy::lru())
-                .eviction_listener(move |_, session: Arc<Session>, _| {
-                    session.client.disconnect(&gateway);
-                })
-                .build(),
-        )
+        Self {
+            gateway,
+            open: Mutex::default(),
+        }
     }
 
-    pub(super) fn add(&self, session: Arc<Session>) {
-        if let Some(key) = session.owner.caller.key() {
-            let all = self.0.iter().map(|(_, session)| session);
-            let of_key: Vec<_> = all
-                .filter(|session| session.owner.caller.key() == Some(key))
-                .collect();
-            let oldest = of_key.iter().min_by_key(|session| session.last_used());
-            if let Some(oldest) = oldest.filter(|_| of_key.len() >= MAX_SESSIONS_PER_KEY) {
-                self.end(oldest);
-            }
+    pub(super) fn add(&self, session: &Arc<Session>) {
+        let share = self.gateway.capacity().sessions;
+        let owner = session.owner.caller.key();
+        let ended = {
+            let mut open = self.open.lock();
+            let entries = open.iter().map(|(id, session)| SharedEntry {
+                key: id.clone(),
+                owner: session.owner.caller.key().cloned(),
+                last_used: session.last_used(),
+                is_idle: true,
+            });
+            let entries: Vec<_> = entries.collect();
+            // Every session can be ended, so there is always room.
+            let ended = make_room(&entries, owner, share).ok().flatten();
+            let ended = ended.and_then(|id| open.remove(&id));
+            open.insert(session.client.id().to_owned(), Arc::clone(session));
+            self.gateway.set_session_count(open.len());
+            ended
+        };
+        if let Some(ended) = ended {
+            let of_owner = ended.owner.caller.key() == owner;
+            let bound = if of_owner {
+                Bound::SessionsPerKey
+            } else {
+                Bound::Sessions
+            };
+            let key = ended.owner.caller.key();
+            self.gateway
+                .report_bound(bound, key.map_or("", |key| &**key));
+            ended.client.disconnect(&self.gateway);
         }
-        self.0.insert(session.client.id().to_owned(), session);
     }
 
     /// Returns the session that the headers name, if it belongs to the caller.
@@ -74,42 +90,67 @@ impl Sessions {
         let id = headers
             .get(SESSION_ID_HEADER)
             .ok_or(SessionError::Missing)?;
-        let session = id.to_str().ok().and_then(|id| self.0.get(id));
+        let id = id.to_str().map_err(|_| SessionError::Unknown)?;
+        let session = self.open.lock().get(id).cloned();
         let session = session
             .filter(|session| session.owner.caller.key() == caller.key())
             .ok_or(SessionError::Unknown)?;
+        if session.is_idle(self.gateway.capacity().session_idle_timeout) {
+            self.end(&session);
+            return Err(SessionError::Unknown);
+        }
         session.mark_used();
         Ok(session)
     }
 
     pub(super) fn end(&self, session: &Session) {
-        self.0.invalidate(session.client.id());
+        let ended = {
+            let mut open = self.open.lock();
+            let ended = open.remove(session.client.id());
+            self.gateway.set_session_count(open.len());
+            ended
+        };
+        if let Some(session) = ended {
+            session.client.disconnect(&self.gateway);
+        }
     }
 
     /// Fails the requests sent to clients, because no more responses can arrive.
     pub(super) fn cancel_client_requests(&self) {
-        for (_, session) in &self.0 {
+        for session in self.list() {
             session.client.cancel_client_requests();
         }
     }
 
-    /// Ends idle sessions and sessions whose key was removed, until `stop` is cancelled.
-    pub(super) async fn run_sweeper(&self, gateway: &Gateway, stop: CancellationToken) {
+    /// Ends idle sessions and sessions whose key was removed, and closes the connections to servers of
+    /// clients that have gone, until `stop` is cancelled.
+    pub(super) async fn run_sweeper(&self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
-        let mut changes = gateway.subscribe_catalog();
+        let mut changes = self.gateway.subscribe_catalog();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 changed = changes.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
             }
-            for (_, session) in &self.0 {
-                if !gateway.keys().is_valid(&session.owner.caller) {
-                    self.end(&session);
-                }
-            }
-            // The cache evicts lazily: this runs its idle expiry and eviction listeners.
-            self.0.run_pending_tasks();
+            self.sweep();
         }
+    }
+
+    fn sweep(&self) {
+        let capacity = self.gateway.capacity();
+        for session in self.list() {
+            let is_valid = self.gateway.keys().is_valid(&session.owner.caller);
+            if !is_valid || session.is_idle(capacity.session_idle_timeout) {
+                self.end(&session);
+            } else if session.is_abandoned(capacity.session_disconnect_timeout) {
+                // The session stays: if the client returns, its connections are opened again.
+                self.gateway.servers().end_session(session.client.id());
+            }
+        }
+    }
+
+    fn list(&self) -> Vec<Arc<Session>> {
+        self.open.lock().values().cloned().collect()
     }
 }

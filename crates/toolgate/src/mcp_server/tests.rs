@@ -9,9 +9,9 @@ use toolgate_mcp::TraceContext;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::local::{LocalServer, LocalTool, ToolError};
 
+use super::message_queue::message_queue;
 use super::meta::{ModernMeta, RequestMeta};
 use super::method::Method;
-use super::reply::message_channel;
 use super::request::RequestHandler;
 use super::*;
 use crate::call::RequestContext;
@@ -82,7 +82,7 @@ async fn futures_of_the_hot_path_stay_small() {
         log_level: None,
         shared: meta,
     };
-    let (sender, _messages) = message_channel();
+    let (sender, _messages) = message_queue(&gateway);
     let context = RequestContext::default();
     let handler = RequestHandler::modern(&connection, context, meta, None, sender);
     let answer = handler.answer(Method::parse("tools/call", Era::Modern, Some(&params)).unwrap());

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry as Prometheus;
 
 /// Interval at which a bound that is reached again and again is logged.
@@ -28,6 +29,40 @@ pub enum Bound {
     BodyTime,
     /// Size of a request's body.
     BodySize,
+    /// Size of all request bodies that are held.
+    Bodies,
+    /// Size of the request bodies of one key that are held.
+    BodiesPerKey,
+    /// Sessions of MCP clients.
+    Sessions,
+    /// Sessions of one key.
+    SessionsPerKey,
+    /// Connections to servers that belong to single sessions.
+    SessionConnections,
+    /// Such connections of one key.
+    SessionConnectionsPerKey,
+    /// Size of the capabilities that a client declares.
+    Capabilities,
+    /// Concurrent agent runs.
+    Runs,
+    /// Concurrent agent runs of one key.
+    RunsPerKey,
+    /// Scripts of one key that wait for a worker.
+    ScriptsPerKey,
+    /// Calls of one key that wait for the evaluation of their large arguments.
+    LargeArguments,
+    /// Size of a model's response in a run.
+    TurnSize,
+    /// Size of the messages that wait for a server to read them.
+    QueuedBytes,
+    /// Nesting of a server's message.
+    JsonDepth,
+    /// Notifications that wait for a client to read them.
+    Notifications,
+    /// Memory of the gateway.
+    Memory,
+    /// Requests in progress.
+    Load,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -37,6 +72,8 @@ struct BoundLabels {
 
 #[derive(Debug)]
 pub(super) struct BoundMetrics {
+    pub(super) load_level: Gauge,
+    pub(super) sessions: Gauge,
     reached: Family<BoundLabels, Counter>,
     logged: Mutex<HashMap<Bound, LoggedBound>>,
 }
@@ -49,13 +86,30 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 23] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
         Self::HeaderTime,
         Self::BodyTime,
         Self::BodySize,
+        Self::Bodies,
+        Self::BodiesPerKey,
+        Self::Sessions,
+        Self::SessionsPerKey,
+        Self::SessionConnections,
+        Self::SessionConnectionsPerKey,
+        Self::Capabilities,
+        Self::Runs,
+        Self::RunsPerKey,
+        Self::ScriptsPerKey,
+        Self::LargeArguments,
+        Self::TurnSize,
+        Self::QueuedBytes,
+        Self::JsonDepth,
+        Self::Notifications,
+        Self::Memory,
+        Self::Load,
     ];
 
     /// Returns the name of the bound in metrics and logs.
@@ -67,18 +121,78 @@ impl Bound {
             Self::HeaderTime => "header_time",
             Self::BodyTime => "body_time",
             Self::BodySize => "body_size",
+            Self::Bodies => "bodies",
+            Self::BodiesPerKey => "bodies_per_key",
+            Self::Sessions => "sessions",
+            Self::SessionsPerKey => "sessions_per_key",
+            Self::SessionConnections => "session_connections",
+            Self::SessionConnectionsPerKey => "session_connections_per_key",
+            Self::Capabilities => "capabilities",
+            Self::Runs => "runs",
+            Self::RunsPerKey => "runs_per_key",
+            Self::ScriptsPerKey => "scripts_per_key",
+            Self::LargeArguments => "large_arguments",
+            Self::TurnSize => "turn_size",
+            Self::QueuedBytes => "queued_bytes",
+            Self::JsonDepth => "json_depth",
+            Self::Notifications => "notifications",
+            Self::Memory => "memory",
+            Self::Load => "load",
         }
     }
 
     /// Returns the config key that sets the bound.
     pub fn config_key(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Connections => "http.max_connections",
+            Self::ConnectionsPerPeer => "http.max_connections_per_peer",
+            Self::ConnectionsPerKey => "http.max_connections_per_key",
+            Self::HeaderTime => "http.header_timeout",
+            Self::BodyTime => "http.body_timeout",
+            Self::Bodies => "capacity.max_bodies_mb",
+            Self::BodiesPerKey => "capacity.max_bodies_mb_per_key",
+            Self::Sessions => "capacity.max_sessions",
+            Self::SessionsPerKey => "capacity.max_sessions_per_key",
+            Self::SessionConnections => "capacity.max_session_connections",
+            Self::SessionConnectionsPerKey => "capacity.max_session_connections_per_key",
+            Self::Runs => "capacity.max_runs",
+            Self::RunsPerKey => "capacity.max_runs_per_key",
+            Self::ScriptsPerKey => "capacity.max_scripts_per_key",
+            Self::TurnSize => "capacity.max_turn_mb",
+            Self::QueuedBytes => "capacity.max_queued_mb",
+            Self::Memory => "capacity.max_memory_mb",
+            Self::Load => "http.max_connections",
+            Self::BodySize
+            | Self::Capabilities
+            | Self::LargeArguments
+            | Self::JsonDepth
+            | Self::Notifications => return None,
+        })
+    }
+
+    /// Returns what is counted, in the plural.
+    fn unit(self) -> &'static str {
         match self {
-            Self::Connections => Some("http.max_connections"),
-            Self::ConnectionsPerPeer => Some("http.max_connections_per_peer"),
-            Self::ConnectionsPerKey => Some("http.max_connections_per_key"),
-            Self::HeaderTime => Some("http.header_timeout"),
-            Self::BodyTime => Some("http.body_timeout"),
-            Self::BodySize => None,
+            Self::Connections | Self::ConnectionsPerPeer | Self::ConnectionsPerKey => {
+                "open connections"
+            }
+            Self::Sessions | Self::SessionsPerKey => "sessions",
+            Self::SessionConnections | Self::SessionConnectionsPerKey => {
+                "connections to servers for single sessions"
+            }
+            Self::Runs | Self::RunsPerKey => "agent runs",
+            Self::ScriptsPerKey => "scripts waiting",
+            Self::LargeArguments => "calls with large arguments waiting",
+            other => other.as_str(),
+        }
+    }
+
+    /// Describes that a caller has as much as it may.
+    pub(crate) fn describe(self, owner: &str, max: usize) -> String {
+        let unit = self.unit();
+        match self.config_key() {
+            Some(key) => format!("{owner} has {max} {unit}, the maximum (`{key}`)"),
+            None => format!("{owner} has {max} {unit}, the maximum"),
         }
     }
 }
@@ -86,12 +200,24 @@ impl Bound {
 impl BoundMetrics {
     pub(super) fn new(prometheus: &mut Prometheus) -> Self {
         let metrics = Self {
+            load_level: Gauge::default(),
+            sessions: Gauge::default(),
             reached: Family::default(),
             logged: Mutex::default(),
         };
         for bound in Bound::ALL {
             drop(metrics.reached.get_or_create(&BoundLabels::new(bound)));
         }
+        prometheus.register(
+            "load_level",
+            "Load of the gateway: 0 is normal, 1 refuses new sessions, streams, runs and large bodies, 2 everything but probes and the administrator",
+            metrics.load_level.clone(),
+        );
+        prometheus.register(
+            "mcp_sessions",
+            "Open sessions of MCP clients",
+            metrics.sessions.clone(),
+        );
         prometheus.register(
             "bounds_reached",
             "Requests, connections and other work that a bound refused or ended",

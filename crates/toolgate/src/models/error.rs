@@ -88,9 +88,12 @@ impl ModelError {
             Self::LimitExhausted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::InvalidKey(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Refused(CallError::Stopping | CallError::Unrecorded | CallError::Store(_)) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Refused(
+                CallError::Stopping
+                | CallError::Unrecorded
+                | CallError::Store(_)
+                | CallError::Overloaded { .. },
+            ) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Refused(_) => StatusCode::BAD_REQUEST,
             Self::Send(SendError::Timeout { .. }) => StatusCode::GATEWAY_TIMEOUT,
             Self::Send(SendError::NoKey { .. }) => StatusCode::SERVICE_UNAVAILABLE,

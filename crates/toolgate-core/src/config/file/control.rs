@@ -57,6 +57,58 @@ pub struct AgentTable {
     pub max_time: Option<ConfigDuration>,
 }
 
+/// Limits on what all callers together, and each of them, may use. Callers without a key count as one.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CapacityTable {
+    /// Maximum number of sessions of MCP clients. A new one ends the oldest session of the caller that has most.
+    /// Default 1000.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_sessions: Option<u32>,
+    /// Maximum number of sessions of one key; a new one ends its oldest. Default 250.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_sessions_per_key: Option<u32>,
+    /// Maximum number of connections to servers that belong to a single session, such as the processes of servers
+    /// with `per_session`. Default 256.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_session_connections: Option<u32>,
+    /// Maximum number of such connections of one key. Default 16.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_session_connections_per_key: Option<u32>,
+    /// Time without messages after which a session ends. Default `30m`.
+    pub session_idle_timeout: Option<ConfigDuration>,
+    /// Time after which a session's connections to servers close if its client listened for messages and no longer
+    /// does. Default `60s`.
+    pub session_disconnect_timeout: Option<ConfigDuration>,
+    /// Maximum number of concurrent agent runs. Default 256.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_runs: Option<u32>,
+    /// Maximum number of concurrent agent runs of one key. Default 64.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_runs_per_key: Option<u32>,
+    /// Maximum number of concurrent scripts of one key; further ones are queued. Default half of
+    /// `code_mode.max_workers`.
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_scripts_per_key: Option<u32>,
+    /// Maximum size of a model's response in an agent run, in mebibytes. Default 64.
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_turn_mb: Option<u32>,
+    /// Maximum size of the messages that wait for a stdio server to read them, in mebibytes. Default 64.
+    #[schemars(range(min = 1, max = 16_384))]
+    pub max_queued_mb: Option<u32>,
+    /// Maximum size of all request bodies that are held at a time, in mebibytes; the first 64 KiB of each are not
+    /// counted. Default 512.
+    #[schemars(range(min = 16, max = 1_048_576))]
+    pub max_bodies_mb: Option<u32>,
+    /// Maximum size of the request bodies of one key that are held at a time, in mebibytes. Default 256.
+    #[schemars(range(min = 16, max = 1_048_576))]
+    pub max_bodies_mb_per_key: Option<u32>,
+    /// Memory of the gateway, in mebibytes, from which it refuses new sessions, streams, runs and large bodies.
+    /// Default 85 % of the memory of the container or machine.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub max_memory_mb: Option<u32>,
+}
+
 /// Limits and workers for code mode scripts.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

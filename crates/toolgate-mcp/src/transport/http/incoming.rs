@@ -52,7 +52,7 @@ impl StreamableHttp {
                 Incoming::Response {
                     id: Some(response_id),
                     result,
-                } if response_id == id => Some(result.map_err(RequestError::Rpc)),
+                } if response_id == id => Some(RequestError::from_response(result)),
                 _ => None,
             })
             .unwrap_or_else(|| {
@@ -82,7 +82,7 @@ impl StreamableHttp {
             match stream.next_message(&mut resume).await {
                 Ok(Some(text)) => {
                     if let Some(result) = self.handle_message(&text, &context) {
-                        return result.map_err(RequestError::Rpc);
+                        return RequestError::from_response(result);
                     }
                 }
                 Err(error @ RequestError::TooLarge(_)) => return Err(error),

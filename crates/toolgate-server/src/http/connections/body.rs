@@ -9,13 +9,17 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 use toolgate::metrics::Bound;
 
-use super::{Connection, ServedRequest};
+use super::{BodyRefused, Connection, ServedRequest};
+
+/// Bytes of each body that do not count, so that ordinary requests are served beside large ones.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
 
 /// The body of a request. Fails if nothing arrives for some time.
 #[derive(Debug)]
 pub(in crate::http) struct ProgressBody {
     body: Incoming,
     connection: Arc<Connection>,
+    received: usize,
     /// Runs while the body is awaited.
     timeout: Option<Pin<Box<Sleep>>>,
 }
@@ -38,7 +42,19 @@ impl ProgressBody {
         Self {
             body,
             connection,
+            received: 0,
             timeout: None,
+        }
+    }
+
+    /// Counts received bytes towards the limits, except the first ones.
+    fn hold(&mut self, bytes: usize) -> Result<(), BodyRefused> {
+        let before = self.received;
+        self.received += bytes;
+        let counted = |received: usize| received.saturating_sub(UNCOUNTED_BYTES);
+        match counted(self.received) - counted(before) {
+            0 => Ok(()),
+            bytes => self.connection.hold_body(bytes),
         }
     }
 
@@ -69,10 +85,18 @@ impl HttpBody for ProgressBody {
                 if let Some(timeout) = &mut self.timeout {
                     timeout.as_mut().reset(Instant::now() + wait);
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)))
+                let held = match &frame {
+                    Some(Ok(frame)) => self.hold(frame.data_ref().map_or(0, Bytes::len)),
+                    _ => Ok(()),
+                };
+                match held {
+                    Ok(()) => Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new))),
+                    Err(refused) => Poll::Ready(Some(Err(axum::Error::new(refused)))),
+                }
             }
             Poll::Pending if self.poll_timeout(context) => {
-                self.connection.report(Bound::BodyTime, "");
+                let peer = self.connection.state.peer.to_string();
+                self.connection.report(Bound::BodyTime, &peer);
                 Poll::Ready(Some(Err(axum::Error::new(BodyTimeout))))
             }
             Poll::Pending => Poll::Pending,

@@ -7,6 +7,7 @@ use toolgate_core::scope::Filters;
 use toolgate_mcp::jsonrpc::{INVALID_REQUEST, RpcError};
 
 use super::{Connection, Delivery};
+use crate::call::CallError;
 use crate::mcp_server::meta::VERSION_HEADER;
 use crate::mcp_server::method::InitializeRequest;
 use crate::mcp_server::reply::Reply;
@@ -14,6 +15,13 @@ use crate::mcp_server::session::{Session, SessionChannel, SessionOwner};
 use crate::mcp_server::sessions::SessionError;
 
 impl Connection {
+    /// Counts a new session against the rate limit of the caller's key.
+    pub(super) fn admit_session(&self) -> Result<(), CallError> {
+        let gateway = self.server.gateway();
+        gateway.check_load()?;
+        gateway.keys().admit_calls(&self.caller, 1).map(drop)
+    }
+
     /// Opens a session for a legacy client.
     pub(super) fn open_session(
         &self,
@@ -38,7 +46,7 @@ impl Connection {
             None => {
                 let session = Session::new(owner, initialize, SessionChannel::default());
                 let session = Arc::new(session);
-                self.server.sessions().add(Arc::clone(&session));
+                self.server.sessions().add(&session);
                 session
             }
         };
