@@ -24,6 +24,7 @@ pub mod provider;
 mod restrictions;
 mod sandbox;
 mod server;
+mod store;
 mod unsupported_keys;
 mod variables;
 
@@ -54,6 +55,7 @@ pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,
 };
+pub use store::{KeyCommand, STORE_KEY_VARIABLE, StoreKeySource};
 pub use variables::{VariableReference, variable_references};
 
 use crate::name::{NameStyle, ServerName};
@@ -94,6 +96,8 @@ pub struct ListenSettings {
     pub host: Option<String>,
     pub port: Option<u16>,
     pub data_dir: Option<PathBuf>,
+    /// `None` for `store.key` in the data directory.
+    pub store_key: Option<StoreKeySource>,
     pub admin_key: Option<Secret>,
     pub allowed_hosts: Vec<String>,
     pub allowed_origins: Vec<String>,

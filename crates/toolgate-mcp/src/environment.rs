@@ -14,7 +14,7 @@ pub struct Environment(Arc<Lookup>);
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// Variables every child process inherits; all others must be listed in its config.
-pub const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 impl Environment {
     pub fn new(lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
@@ -35,6 +35,12 @@ impl Environment {
             .into_iter()
             .filter_map(|secret| secret.resolve(&|name| self.get(name)).ok());
         Masker::new(values.flat_map(|value| secret_parts(&value)))
+    }
+
+    /// Returns the variables that every child process inherits, with their values.
+    pub fn inherited(&self) -> impl Iterator<Item = (String, String)> {
+        let names = INHERITED_VARIABLES.iter();
+        names.filter_map(|name| Some(((*name).to_owned(), self.get(name)?)))
     }
 
     pub fn get(&self, name: &str) -> Option<String> {

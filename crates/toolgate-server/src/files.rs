@@ -8,7 +8,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use toolgate::Environment;
-use toolgate_core::config::{ConfigFormat, Document};
+use toolgate_core::Config;
+use toolgate_core::config::{ConfigFormat, Document, StoreKeySource};
 
 use crate::project::{self, PROJECT_JSON, PROJECT_TOML, ProjectFile, TrustStore};
 
@@ -177,13 +178,23 @@ pub(crate) fn own_files(
 /// files are trusted. Creates the user's data directory, since only what exists can be hidden.
 pub(crate) fn hidden_from_servers(
     own: impl IntoIterator<Item = PathBuf>,
+    config: &Config,
     environment: &Environment,
 ) -> Vec<PathBuf> {
     let user = user_data_dir(environment);
     if let Some(Err(error)) = user.as_deref().map(create_private_dir) {
         tracing::debug!(%error, "the user has no data directory");
     }
-    own.into_iter().chain(user).collect()
+    let key_file = store_key_file(config).map(Path::to_owned);
+    own.into_iter().chain(user).chain(key_file).collect()
+}
+
+/// Returns the file with the key of the store, if the configuration names one.
+pub(crate) fn store_key_file(config: &Config) -> Option<&Path> {
+    match &config.listen.store_key {
+        Some(StoreKeySource::File(file)) => Some(file),
+        Some(StoreKeySource::Variable(_) | StoreKeySource::Command(_)) | None => None,
+    }
 }
 
 fn user_config_path(environment: &Environment) -> Option<PathBuf> {

@@ -8,6 +8,7 @@ mod http;
 mod process;
 mod project;
 mod remote;
+mod store_key;
 mod telemetry;
 
 use std::process::ExitCode;

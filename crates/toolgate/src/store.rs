@@ -2,7 +2,7 @@
 //! for example in `approval/store.rs`.
 //!
 //! Everything is stored in one SQLite file in the data directory. Entries that may contain secrets are
-//! sealed (encrypted) with the key in `store.key` next to it. Whatever cannot be read at start keeps the
+//! sealed (encrypted) with a key in `store.key` next to it, or kept elsewhere. Whatever cannot be read at start keeps the
 //! gateway from starting, because going on without it could widen access.
 
 pub mod backup;
@@ -11,6 +11,7 @@ mod bulk;
 pub(crate) mod clock;
 mod data_dir;
 mod health;
+mod key;
 mod key_check;
 mod overrides;
 mod schema;
@@ -26,6 +27,7 @@ pub(crate) use bulk::{BulkInsert, Statement};
 use data_dir::DataDir;
 use health::StoreHealth;
 pub(crate) use health::StoreMonitor;
+pub use key::{InvalidStoreKey, ProvidedKey, StoreKey};
 pub use overrides::{ConfigChange, ServerOverride};
 use parking_lot::Mutex;
 use seal::StoreCipher;
@@ -80,7 +82,7 @@ pub enum StoreError {
     Key { file: String, cause: std::io::Error },
     /// The key file is gone, but the database has entries sealed with it.
     #[error(
-        "the key file `{0}` is missing, and the database has entries sealed with it; restore the file from a backup, or move the data directory away to start without the servers, keys and settings made through the API"
+        "the key file `{0}` is missing, and the database has entries sealed with it; restore the file from a backup, set where the key is kept (`[store]` in the configuration, TOOLGATE_STORE_KEY or TOOLGATE_STORE_KEY_FILE), or move the data directory away to start without the servers, keys and settings made through the API"
     )]
     MissingKey(String),
     /// The key file belongs to another database.
@@ -88,9 +90,19 @@ pub enum StoreError {
         "the key file `{0}` does not fit the database; restore the file that belongs to it, or move the data directory away to start without the servers, keys and settings made through the API"
     )]
     WrongKey(String),
+    /// The key that was provided belongs to another database.
+    #[error(
+        "the key of the store from {0} does not fit the database; provide the key that belongs to it, or move the data directory away to start without the servers, keys and settings made through the API"
+    )]
+    WrongProvidedKey(String),
+    /// The key that was provided is not the one in the data directory, which fits.
+    #[error(
+        "the key of the store from {origin} does not fit the database, but the one in `{file}` does; to keep it elsewhere, provide the content of that file (`base64 {file}` prints it as text) and then delete the file; to keep it there, remove the setting"
+    )]
+    KeyInDataDir { file: String, origin: String },
     /// The proof that the key fits was removed.
     #[error(
-        "the database was changed by something other than Toolgate: its check of the key file is missing; restore a backup"
+        "the database was changed by something other than Toolgate: its check of the key is missing; restore a backup"
     )]
     MissingKeyCheck,
     /// Encryption failed.
@@ -98,7 +110,7 @@ pub enum StoreError {
     SealFailed,
     /// An entry cannot be decrypted or parsed.
     #[error(
-        "a stored entry cannot be read: it was sealed with another `store.key`, is damaged, or was written by another version"
+        "a stored entry cannot be read: it was sealed with another key, is damaged, or was written by another version"
     )]
     Unreadable,
     /// A setting cannot be decrypted or parsed.
@@ -153,11 +165,16 @@ const SQLITE_CONSTRAINT: i32 = 19;
 impl Store {
     /// Opens the database in a directory, creating it if necessary.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        Self::open_with_key(data_dir, &StoreKey::DataDir).await
+    }
+
+    /// Opens the database in a directory with a key that may be kept elsewhere.
+    pub async fn open_with_key(data_dir: &Path, key: &StoreKey) -> Result<Self, StoreError> {
         let data_dir = DataDir::open(data_dir)?;
         let url = data_dir.database_url();
         let mut connection = Self::connect(&url).await?;
         let version = schema::version(&mut connection).await?;
-        let cipher = key_check::load_key(&mut connection, &data_dir.key_file(), version).await?;
+        let cipher = key_check::load_key(&mut connection, data_dir.path(), key, version).await?;
         schema::migrator().run(&mut connection).await?;
         connection.close().await?;
         let writer = pool_options(1).connect(&url).await?;
@@ -171,10 +188,10 @@ impl Store {
     }
 
     /// Opens a database that another process may be using, only for reading.
-    pub async fn open_read_only(data_dir: &Path) -> Result<Self, StoreError> {
+    pub async fn open_read_only(data_dir: &Path, key: &StoreKey) -> Result<Self, StoreError> {
         let database = data_dir.join(data_dir::DATABASE_FILE);
-        let key = data_dir.join(data_dir::KEY_FILE);
-        let cipher = key_check::verify_key(&database, &key).await?;
+        let url = data_dir::database_url(&database, "rw");
+        let cipher = key_check::verify_key(&url, data_dir, key).await?;
         let readers = pool_options(MAX_READERS)
             .after_connect(|connection, _| {
                 Box::pin(
@@ -182,7 +199,7 @@ impl Store {
                 )
             })
             // Not read-only: reading needs the files that SQLite keeps beside the database.
-            .connect_lazy(&data_dir::database_url(&database, "rw"))?;
+            .connect_lazy(&url)?;
         Ok(Self::new(readers.clone(), readers, cipher))
     }
 

@@ -5,16 +5,20 @@
 
 mod audit;
 mod caller;
+mod context;
 mod entry;
 mod provider;
 mod rule;
+mod store;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
+use context::FileContext;
 use entry::{ServerEntry, non_zero_duration, parse_url};
 use indexmap::IndexMap;
 use rule::{PendingRule, selector_severity};
+use store::{build_store_key, reserved_variables};
 
 use super::check::CheckedFile;
 use super::document::{Document, escape_step};
@@ -41,6 +45,7 @@ pub(super) fn build_config(
     let project_variables: BTreeSet<String> = own_files
         .flat_map(|(_, checked)| checked.file.project_env.iter().cloned())
         .collect();
+    let reserved_variables = reserved_variables(documents);
     for (document, checked) in documents.iter().zip(files) {
         let mut context = FileContext {
             document,
@@ -51,6 +56,9 @@ pub(super) fn build_config(
         };
         for reference in variable_references(document) {
             context.check_variable_use(&reference.pointer, &reference.name);
+            if reserved_variables.contains(&reference.name) {
+                context.check_reserved_variable(&reference.pointer, &reference.name);
+            }
         }
         builder.add(checked.file, &mut context);
     }
@@ -79,56 +87,6 @@ struct ConfigBuilder {
     environment_location: Option<ConfigLocation>,
 }
 
-/// The file being processed, and the findings about it.
-struct FileContext<'a> {
-    document: &'a Document,
-    removed: BTreeSet<String>,
-    /// Variables that the file must not use and that were reported.
-    forbidden_variables: BTreeSet<String>,
-    /// Environment variables that project files may use.
-    project_variables: &'a BTreeSet<String>,
-    findings: &'a mut Vec<ConfigFinding>,
-}
-
-impl FileContext<'_> {
-    fn report(&mut self, severity: Severity, pointer: &str, message: impl Into<String>) {
-        self.findings.push(ConfigFinding {
-            severity,
-            location: self.document.location(pointer),
-            message: message.into(),
-        });
-    }
-
-    /// Pointers of the remaining entries of a list, in order; removed entries are skipped.
-    fn pointers(&self, list: &'static str) -> impl Iterator<Item = String> + use<> {
-        let removed = self.removed.clone();
-        (0..)
-            .map(move |index| format!("{list}/{index}"))
-            .filter(move |pointer| !removed.contains(pointer))
-    }
-
-    /// Reports the first use of an environment variable that the file of a project may not use.
-    fn check_variable_use(&mut self, pointer: &str, name: &str) {
-        if self.document.is_project()
-            && !self.project_variables.contains(name)
-            && self.forbidden_variables.insert(name.to_owned())
-        {
-            let message = format!(
-                "the file of a project may not use the environment variable `{name}`; to allow it, add it to `project_env` in your own file, `~/.config/toolgate/toolgate.toml`"
-            );
-            self.error(pointer, message);
-        }
-    }
-
-    fn error(&mut self, pointer: &str, message: impl Into<String>) {
-        self.report(Severity::Error, pointer, message);
-    }
-
-    fn warn(&mut self, pointer: &str, message: impl Into<String>) {
-        self.report(Severity::Warning, pointer, message);
-    }
-}
-
 impl ConfigBuilder {
     fn add(&mut self, file: ConfigFile, context: &mut FileContext<'_>) {
         let ConfigFile {
@@ -155,6 +113,7 @@ impl ConfigBuilder {
             host,
             port,
             data_dir,
+            store,
             admin_key,
             allowed_hosts,
             allowed_origins,
@@ -189,11 +148,13 @@ impl ConfigBuilder {
             self.config.environment = environment;
         }
         set_if_some(&mut self.config.tool_name_style, tool_name_style);
+        let store_key = build_store_key(store, context);
         let listen = &mut self.config.listen;
         *listen = ListenSettings {
             host: host.or(listen.host.take()),
             port: port.or(listen.port),
             data_dir: data_dir.map(PathBuf::from).or(listen.data_dir.take()),
+            store_key: store_key.or(listen.store_key.take()),
             admin_key: admin_key.or(listen.admin_key.take()),
             allowed_hosts: allowed_hosts.unwrap_or(std::mem::take(&mut listen.allowed_hosts)),
             allowed_origins: allowed_origins

@@ -7,6 +7,7 @@ mod caller;
 mod control;
 mod provider;
 mod sandbox;
+mod store;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -22,6 +23,7 @@ pub use provider::{
     ProxyConfig, ProxyKind,
 };
 pub use sandbox::{SandboxName, SandboxSetting, SandboxTable};
+pub use store::StoreTable;
 
 use super::duration::ConfigDuration;
 use super::ip_range::IpRange;
@@ -86,6 +88,8 @@ pub struct ConfigFile {
     pub port: Option<u16>,
     /// Directory for the gateway's data. Default `$XDG_DATA_HOME/toolgate`.
     pub data_dir: Option<String>,
+    /// Key of the store, if it is kept outside of the data directory.
+    pub store: StoreTable,
     /// Key for the admin API under `/api`. `auto` generates a key and stores it in `admin.key` in the data directory.
     /// `off` makes every process on this machine the administrator. Default `auto`.
     pub admin_key: Option<Secret>,

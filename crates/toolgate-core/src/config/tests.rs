@@ -451,6 +451,31 @@ fn errors_in_keys_roles_and_overlays_are_reported() {
         ),
         ("[scanner]\nshell = \"maybe\"\n", "expected one of off"),
         (
+            "[store]\nkey = \"text\"\n",
+            "the key itself has no place in a configuration file",
+        ),
+        (
+            "[store]\nkey = \"env.K\"\nkey_file = \"f\"\n",
+            "set only one of `key`, `key_file` and `key_command`",
+        ),
+        ("[store]\nkey_command = []\n", "names no program"),
+        (
+            "[store]\nkey_command_timeout = \"1s\"\n",
+            "need `key_command`",
+        ),
+        (
+            "[store]\nkey = \"env.K\"\n[mcp_servers.other]\ncommand = \"x\"\nenv = { A = \"env.K\" }\n",
+            "`K` holds the key of the store and cannot be used here",
+        ),
+        (
+            "[store]\nkey_command = [\"x\"]\nkey_command_env = [\"TOOLGATE_STORE_KEY\"]\n",
+            "`TOOLGATE_STORE_KEY` holds the key of the store",
+        ),
+        (
+            "[environments.x.store]\nkey = \"env.K\"\n",
+            "unknown key `store`",
+        ),
+        (
             "[environments.x]\nhost = \"0.0.0.0\"\n",
             "unknown key `host`",
         ),

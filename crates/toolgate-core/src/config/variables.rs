@@ -103,6 +103,7 @@ mod tests {
             },
             "keys": {"k": {"key": "env.V10"}},
             "audit": {"seal_key": "env.V11"},
+            "store": {"key": "env.V17", "key_command_env": ["V18", "N=env.V19", "N2=literal"]},
             "providers": {
                 "p": {"base_url": "http://x.example", "api_key": "env.V12", "proxy": "env.V13",
                       "keys": [{"value": "env.V14"}], "headers": {"h": "env.V15"}},
@@ -118,7 +119,7 @@ mod tests {
         let found = variable_references(&document());
         let mut names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
         names.sort_by_key(|name| name[1..].parse::<u32>().unwrap());
-        let expected: Vec<String> = (1..=16).map(|index| format!("V{index}")).collect();
+        let expected: Vec<String> = (1..=19).map(|index| format!("V{index}")).collect();
         assert_eq!(names, expected);
     }
 
@@ -133,7 +134,7 @@ mod tests {
                 .filter(|message| message.contains("`project_env`"))
                 .collect()
         };
-        let all: Vec<String> = (1..=16).map(|index| format!("V{index}")).collect();
+        let all: Vec<String> = (1..=19).map(|index| format!("V{index}")).collect();
         assert_eq!(errors(&all), Vec::<String>::new());
         assert_eq!(errors(&[]).len(), all.len(), "{:?}", errors(&[]));
         for left_out in &all {

@@ -10,7 +10,7 @@ use toolgate_core::secret::UnsetVariable;
 
 use super::{Inner, Lane, LaneKey};
 use crate::client_handler::{ClientHandler, SessionClient};
-use crate::environment::{Environment, INHERITED_VARIABLES};
+use crate::environment::Environment;
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
 use crate::sandbox::{SandboxReport, ServerLauncher};
@@ -269,13 +269,10 @@ fn child_command(
     stdio: &StdioConnection,
     environment: &Environment,
 ) -> Result<ChildCommand, UnsetVariable> {
-    let inherited = INHERITED_VARIABLES
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
     let groups = stdio.env_groups.iter();
     let grouped = groups.flat_map(|group| group.variables());
     let grouped = grouped.filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
-    let mut env: Vec<(String, String)> = inherited.chain(grouped).collect();
+    let mut env: Vec<(String, String)> = environment.inherited().chain(grouped).collect();
     for (name, value) in &stdio.env {
         env.push((name.clone(), value.resolve(&|name| environment.get(name))?));
     }

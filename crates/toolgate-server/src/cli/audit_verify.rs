@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use toolgate::audit::{AuditVerifier, VerifiedTrail};
+use toolgate::store::StoreKey;
 use toolgate::{Environment, Gateway, Store};
 use toolgate_core::Config;
 use toolgate_core::plural::count;
@@ -33,7 +34,7 @@ pub(super) struct VerifyCommand {
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// File with a key that sealed the trail, in addition to TOOLGATE_SEAL_KEY, the configuration's
-    /// `audit.seal_key` and the key in the data directory; can be repeated if the key was changed
+    /// `audit.seal_key` and the key of the store; can be repeated if the key was changed
     #[arg(long = "seal-key-file", value_name = "FILE")]
     seal_key_files: Vec<PathBuf>,
 }
@@ -48,24 +49,29 @@ pub(super) struct ExportCommand {
 impl VerifyCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let (data_dir, config) = self.data.resolve()?;
+        let data = self.data.resolve()?;
         let mut verifier = Gateway::audit_verifier();
-        for key in seal_keys(&self.seal_key_files, &config, &environment)? {
+        for key in seal_keys(&self.seal_key_files, &data.config, &environment)? {
             verifier = verifier.with_key(&key);
         }
         if let Some(file) = &self.against {
             verifier = add_checkpoints(verifier, file)?;
         }
+        let key = data.load_key().await?;
         let result = match &self.file {
             Some(file) => {
-                // The data directory may be on another machine, but its key may be needed.
-                if let Ok(store) = Store::open_read_only(&data_dir).await {
-                    verifier = verifier.with_store_key(&store);
-                }
+                verifier = match &key {
+                    StoreKey::Provided(key) => verifier.with_provided_key(key),
+                    // The data directory may be on another machine, but its key may be needed.
+                    _ => match Store::open_read_only(&data.dir, &key).await {
+                        Ok(store) => verifier.with_store_key(&store),
+                        Err(_) => verifier,
+                    },
+                };
                 verifier.verify_export(read_lines(file)?)?
             }
             None => {
-                let store = Store::open_read_only(&data_dir).await?;
+                let store = Store::open_read_only(&data.dir, &key).await?;
                 verifier.with_store_key(&store).verify(&store).await?
             }
         };
@@ -75,8 +81,9 @@ impl VerifyCommand {
 
 impl ExportCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let (data_dir, _) = self.data.resolve()?;
-        let store = Store::open_read_only(&data_dir).await?;
+        let data = self.data.resolve()?;
+        let key = data.load_key().await?;
+        let store = Store::open_read_only(&data.dir, &key).await?;
         let mut reader = Gateway::audit_verifier().export(&store).await?;
         while let Some(lines) = reader.next_lines().await? {
             for line in lines {

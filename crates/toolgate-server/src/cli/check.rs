@@ -11,7 +11,8 @@ use std::time::Duration;
 use toolgate::{Environment, Gateway};
 use toolgate_core::Config;
 use toolgate_core::config::{
-    AuditSinkSettings, KeyCredential, NameOwner, ServerConfig, ServerConnection, Severity, Tls,
+    AuditSinkSettings, KeyCredential, NameOwner, ServerConfig, ServerConnection, Severity,
+    StoreKeySource, Tls,
 };
 use toolgate_core::plural::count;
 use toolgate_core::secret::{Secret, UnsetVariable};
@@ -107,10 +108,27 @@ impl Report {
         if let Some(AuditSinkSettings::Http { headers, .. }) = &config.audit.sink {
             secrets.extend(headers.values().map(|value| ("audit.sink.headers", value)));
         }
+        let store_key = config.listen.store_key.as_ref();
+        if let Some(StoreKeySource::Command(command)) = store_key {
+            let values = command.env.values();
+            secrets.extend(values.map(|value| ("store.key_command_env", value)));
+        }
         for (key, secret) in secrets {
             if let Err(unset) = self.resolve(secret) {
                 self.error(&format!("{key}: error: {unset}"))?;
             }
+        }
+        match store_key {
+            Some(StoreKeySource::Variable(name)) => {
+                if let Err(unset) = self.resolve(&Secret::Env(name.clone())) {
+                    self.error(&format!("store.key: error: {unset}"))?;
+                }
+            }
+            Some(StoreKeySource::File(file)) if !file.is_file() => {
+                let file = file.display();
+                self.error(&format!("store.key_file: error: no file `{file}`"))?;
+            }
+            Some(StoreKeySource::File(_) | StoreKeySource::Command(_)) | None => {}
         }
         Ok(())
     }
@@ -178,7 +196,9 @@ impl Report {
         if started.servers.is_empty() {
             return Ok(());
         }
+        let hidden = files::hidden_from_servers(None, config, &self.environment);
         let gateway = Gateway::builder(started)
+            .server_launcher(hidden)
             .environment(self.environment.clone())
             .start()
             .await?;

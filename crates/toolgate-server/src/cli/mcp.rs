@@ -56,9 +56,10 @@ impl McpCommand {
         for finding in findings {
             tracing::warn!(%finding, "configuration warning");
         }
+        let hidden = files::hidden_from_servers(None, &config, &environment);
         let gateway = Gateway::builder(config)
             .script_worker()
-            .server_launcher(files::hidden_from_servers(None, &environment))
+            .server_launcher(hidden)
             .environment(environment)
             .start()
             .await?;

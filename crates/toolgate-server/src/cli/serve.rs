@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use crate::files;
 use crate::http::auth::AdminKey;
 use crate::http::guard::HostGuard;
 use crate::http::{self, App};
+use crate::store_key::{self, StoreKeyFlags};
 use crate::telemetry::{LogSettings, TraceExport};
 
 /// Maximum time for in-flight requests and calls to finish at shutdown.
@@ -46,6 +47,8 @@ pub(super) struct ServeCommand {
     /// File that contains the admin key, used instead of TOOLGATE_ADMIN_KEY and the configuration's `admin_key`
     #[arg(long, env = "TOOLGATE_ADMIN_KEY_FILE", value_name = "FILE")]
     admin_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    store_key: StoreKeyFlags,
 }
 
 impl ServeCommand {
@@ -86,7 +89,11 @@ impl ServeCommand {
         let guard = HostGuard::new(&config.listen, address);
         let admin = plain_key.to_access();
         let login = plain_key.login_link(&page_url(&config.listen, address));
-        let store = Store::open(&data_dir).await?;
+        let mut signals = ShutdownSignals::new()?;
+        let store = tokio::select! {
+            store = self.open_store(&config, &environment, &data_dir) => store?,
+            () = signals.recv() => bail!("stopped before the store was open"),
+        };
         let files = ConfigFiles {
             selection: self.config.selection(),
             data_dir: data_dir.clone(),
@@ -99,10 +106,14 @@ impl ServeCommand {
             );
         }
         let http = config.listen.http.clone();
-        let own_paths = [data_dir.clone()].into_iter().chain(self.admin_key_file);
+        let key_files = [self.admin_key_file, self.store_key.store_key_file];
+        let own_paths = [data_dir]
+            .into_iter()
+            .chain(key_files.into_iter().flatten());
+        let hidden = files::hidden_from_servers(own_paths, &config, &environment);
         let builder = Gateway::builder(config)
             .script_worker()
-            .server_launcher(files::hidden_from_servers(own_paths, &environment))
+            .server_launcher(hidden)
             .environment(environment)
             .store(store);
         let builder = match traces.tracer() {
@@ -115,7 +126,6 @@ impl ServeCommand {
         let tasks = TaskTracker::new();
         tasks.spawn(manager_task);
         let app = App::new(gateway.clone(), configuration, guard, admin, http);
-        let mut signals = ShutdownSignals::new()?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
         print_login_link(login.as_deref());
@@ -136,11 +146,22 @@ impl ServeCommand {
         Ok(ExitCode::SUCCESS)
     }
 
+    async fn open_store(
+        &self,
+        config: &Config,
+        environment: &Environment,
+        data_dir: &Path,
+    ) -> anyhow::Result<Store> {
+        let place = self.store_key.place(config, environment)?;
+        let key = store_key::load(place.as_ref(), environment).await?;
+        Ok(Store::open_with_key(data_dir, &key).await?)
+    }
+
     fn resolve_admin_key(
         &self,
         config: &Config,
         environment: &Environment,
-        data_dir: &std::path::Path,
+        data_dir: &Path,
     ) -> anyhow::Result<AdminKey> {
         // A flag would show the key in the list of processes. `${KEY:-}` in a shell or compose file
         // yields an empty variable, which counts as unset.

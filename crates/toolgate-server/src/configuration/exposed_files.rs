@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use toolgate_core::Config;
 use toolgate_core::config::{ServerConnection, StdioConnection};
 
+use crate::files;
+
 /// Returns a warning for each server that has a folder with one of these files or folders as argument.
 pub(crate) fn find_exposed_files(config: &Config, own_files: &[PathBuf]) -> Vec<String> {
     let own_files: Vec<PathBuf> = own_files
         .iter()
+        .map(PathBuf::as_path)
+        .chain(files::store_key_file(config))
         .filter_map(|path| path.canonicalize().ok())
         .collect();
     let mut warnings = Vec::new();

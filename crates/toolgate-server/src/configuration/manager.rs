@@ -338,7 +338,7 @@ impl RunningManager {
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
         if config.listen != self.manager.listen {
             tracing::warn!(
-                "changes to the listen settings (host, port, admin key, allowed hosts and origins) take effect after a restart"
+                "changes to the listen settings (host, port, store key, admin key, allowed hosts and origins) take effect after a restart"
             );
         }
         for problem in self.find_new_name_problems(&config) {

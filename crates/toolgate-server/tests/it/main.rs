@@ -62,5 +62,6 @@ mod sandbox;
 mod serve;
 mod sessions;
 mod small_disk;
+mod store_key;
 mod telemetry;
 mod trust;

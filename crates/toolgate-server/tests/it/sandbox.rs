@@ -221,6 +221,23 @@ async fn malicious_server_of_an_unprivileged_user_cannot_either() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn key_of_the_store_in_a_file_is_hidden_from_servers() {
+    let folder = folder_with(|folder| {
+        fs::write(folder.join("outside.key"), "0a".repeat(32)).unwrap();
+        "[store]\nkey_file = \"outside.key\"\n".to_owned()
+            + &shell_server(folder, "bad", "")
+            + &shell_server(folder, "off", "sandbox = \"off\"")
+    });
+    let gate = TestGate::start_in(folder);
+    for (server, is_visible) in [("bad", false), ("off", true)] {
+        gate.wait_for_state(&format!("sh_{server}"), "healthy")
+            .await;
+        let output = shell(&gate, server, "cat outside.key").await;
+        assert_eq!(output.contains("0a0a"), is_visible, "{server}: {output}");
+    }
+}
+
 /// Creates a folder with strict servers `sh_NETWORK`, and one that may not even read its script.
 fn strict_folder() -> TempDir {
     folder_with(|folder| {

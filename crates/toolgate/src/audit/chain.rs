@@ -12,8 +12,10 @@ use ring::hmac;
 use sqlx::Row as _;
 
 use super::columns::{Digest, to_digest};
-use crate::store::{Store, StoreError, StoreTransaction, clock};
+use crate::store::{ProvidedKey, Store, StoreError, StoreTransaction, clock};
 
+/// Purpose for which the key is derived from that of the store.
+const PURPOSE: &str = "audit seal";
 /// Bytes of a digest.
 const DIGEST_BYTES: usize = size_of::<Digest>();
 
@@ -139,7 +141,12 @@ impl Entry {
 impl SealKey {
     /// Derives the key from that of the store.
     pub(crate) fn of_store(store: &Store) -> Self {
-        Self::new(&store.derive_key("audit seal"))
+        Self::new(&store.derive_key(PURPOSE))
+    }
+
+    /// Derives the key from that of a store, which is kept elsewhere.
+    pub(crate) fn of_provided_key(key: &ProvidedKey) -> Self {
+        Self::new(&key.derive_key(PURPOSE))
     }
 
     pub(crate) fn new(secret: &[u8]) -> Self {

@@ -10,7 +10,7 @@ use super::chain::{ChainHead, Entry, SealKey, decode_entries, from_hex};
 use super::columns::{ReferencedTable, to_digest};
 use super::store::TrailStart;
 use super::trail::{EntryContent, Seal, TrailItem, TrailReader};
-use crate::store::{Store, StoreError};
+use crate::store::{ProvidedKey, Store, StoreError};
 
 /// Problems that are listed; the rest is counted.
 const MAX_LISTED_PROBLEMS: usize = 100;
@@ -109,6 +109,12 @@ impl AuditVerifier {
     #[must_use]
     pub fn with_store_key(self, store: &Store) -> Self {
         self.with_seal_key(SealKey::of_store(store))
+    }
+
+    /// Like [`Self::with_store_key`], for a key that is kept outside of the data directory.
+    #[must_use]
+    pub fn with_provided_key(self, key: &ProvidedKey) -> Self {
+        self.with_seal_key(SealKey::of_provided_key(key))
     }
 
     pub(super) fn with_seal_key(mut self, key: SealKey) -> Self {

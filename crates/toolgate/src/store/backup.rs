@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 
 use super::data_dir::{DATABASE_FILE, DataDir, KEY_FILE, database_url};
-use super::{StoreError, clock, key_check, schema};
+use super::{StoreError, StoreKey, clock, key_check, schema};
 
 const MANIFEST_FILE: &str = "manifest.json";
 /// Version of the format of backups.
@@ -72,6 +72,15 @@ pub enum BackupError {
     Damaged(String),
 }
 
+/// Whether a backup contains `store.key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyInBackup {
+    /// As far as the data directory has it.
+    Included,
+    /// The key is kept elsewhere, apart from backups.
+    LeftOut,
+}
+
 /// What to do with data that a restore finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingData {
@@ -82,7 +91,11 @@ pub enum ExistingData {
 }
 
 /// Copies a data directory to a new directory, consistently even while a gateway uses it.
-pub async fn back_up(data_dir: &Path, target: &Path) -> Result<BackupManifest, BackupError> {
+pub async fn back_up(
+    data_dir: &Path,
+    target: &Path,
+    key: KeyInBackup,
+) -> Result<BackupManifest, BackupError> {
     let database = data_dir.join(DATABASE_FILE);
     if !database.is_file() {
         return Err(BackupError::NoData(data_dir.to_owned()));
@@ -91,7 +104,8 @@ pub async fn back_up(data_dir: &Path, target: &Path) -> Result<BackupManifest, B
     let mut files = BTreeMap::new();
     for name in OTHER_FILES {
         let source = data_dir.join(name);
-        if source.is_file() {
+        let is_left_out = name == KEY_FILE && key == KeyInBackup::LeftOut;
+        if source.is_file() && !is_left_out {
             let digest = copy(&source, &target.join(name))?;
             files.insert(name.to_owned(), digest);
         }
@@ -121,6 +135,7 @@ pub async fn restore(
     backup: &Path,
     data_dir: &Path,
     existing: ExistingData,
+    key: &StoreKey,
 ) -> Result<BackupManifest, BackupError> {
     let manifest = read_manifest(backup)?;
     if manifest.format > FORMAT || manifest.schema > schema::LATEST {
@@ -133,7 +148,12 @@ pub async fn restore(
             return Err(BackupError::Damaged(name.clone()));
         }
     }
-    check_integrity(&backup.join(DATABASE_FILE)).await?;
+    let database_url = read_only_url(&backup.join(DATABASE_FILE));
+    check_integrity(&database_url).await?;
+    // A database of an earlier version is upgraded, and its key checked, when the gateway starts.
+    if manifest.schema == schema::LATEST {
+        key_check::verify_key(&database_url, backup, key).await?;
+    }
     let lock = DataDir::lock(data_dir)?;
     lock.make_private()?;
     if data_dir.join(DATABASE_FILE).exists() {
@@ -143,7 +163,10 @@ pub async fn restore(
         }
     }
     // The database last: without it, the directory counts as empty and the restore can be repeated.
-    let others = manifest.files.keys().filter(|name| *name != DATABASE_FILE);
+    let is_copied = |name: &&String| {
+        *name != DATABASE_FILE && (*name != KEY_FILE || matches!(key, StoreKey::DataDir))
+    };
+    let others = manifest.files.keys().filter(is_copied);
     let database = manifest.files.keys().filter(|name| *name == DATABASE_FILE);
     for name in others.chain(database) {
         let draft = data_dir.join(format!("{name}.restoring"));
@@ -152,10 +175,6 @@ pub async fn restore(
         fs::rename(&draft, &path).map_err(|cause| BackupError::File { path, cause })?;
     }
     sync_directory(data_dir)?;
-    // A database of an earlier version is upgraded, and its key checked, when the gateway starts.
-    if manifest.schema == schema::LATEST {
-        key_check::verify_key(&data_dir.join(DATABASE_FILE), &data_dir.join(KEY_FILE)).await?;
-    }
     lock.unlock();
     Ok(manifest)
 }
@@ -210,11 +229,15 @@ async fn copy_database(source: &Path, target: &Path) -> Result<i64, BackupError>
     Ok(version.unwrap_or(0))
 }
 
-async fn check_integrity(database: &Path) -> Result<(), BackupError> {
+/// Returns the URL that opens a database which nothing changes, without creating files beside it.
+fn read_only_url(database: &Path) -> String {
+    format!("{}&immutable=1", database_url(database, "ro"))
+}
+
+async fn check_integrity(url: &str) -> Result<(), BackupError> {
     sqlx::any::install_default_drivers();
     let error = |error: sqlx::Error| BackupError::Store(StoreError::Database(error));
-    let url = format!("{}&immutable=1", database_url(database, "ro"));
-    let mut connection = AnyConnection::connect(&url).await.map_err(error)?;
+    let mut connection = AnyConnection::connect(url).await.map_err(error)?;
     let row = sqlx::query("PRAGMA integrity_check(1)")
         .fetch_one(&mut connection)
         .await
@@ -332,26 +355,32 @@ mod tests {
         fs::create_dir(&other).unwrap();
         let store = Store::open(&data).await.unwrap();
         store.save(&[setting("before")]).await.unwrap();
-        let manifest = back_up(&data, &backup).await.unwrap();
+        let manifest = back_up(&data, &backup, KeyInBackup::Included)
+            .await
+            .unwrap();
         assert_eq!(manifest.schema, schema::LATEST);
         store.save(&[setting("after")]).await.unwrap();
-        let again = back_up(&data, &backup).await.unwrap_err();
+        let again = back_up(&data, &backup, KeyInBackup::Included)
+            .await
+            .unwrap_err();
         assert!(matches!(again, BackupError::NotEmpty(_)), "{again}");
 
-        restore(&backup, &other, ExistingData::Keep).await.unwrap();
+        restore(&backup, &other, ExistingData::Keep, &StoreKey::DataDir)
+            .await
+            .unwrap();
         let restored = Store::open(&other).await.unwrap();
         assert!(restored.setting("before").await.unwrap().is_some());
         assert!(restored.setting("after").await.unwrap().is_none());
-        let in_use = restore(&backup, &other, ExistingData::MoveAway).await;
+        let in_use = restore(&backup, &other, ExistingData::MoveAway, &StoreKey::DataDir).await;
         assert!(matches!(
             in_use,
             Err(BackupError::Store(StoreError::InUse(_)))
         ));
         restored.close().await;
         drop(restored);
-        let kept = restore(&backup, &other, ExistingData::Keep).await;
+        let kept = restore(&backup, &other, ExistingData::Keep, &StoreKey::DataDir).await;
         assert!(matches!(kept, Err(BackupError::HasData(_))));
-        restore(&backup, &other, ExistingData::MoveAway)
+        restore(&backup, &other, ExistingData::MoveAway, &StoreKey::DataDir)
             .await
             .unwrap();
         Store::open(&other).await.unwrap();
@@ -365,13 +394,15 @@ mod tests {
         fs::create_dir(&data).unwrap();
         fs::create_dir(&other).unwrap();
         Store::open(&data).await.unwrap().close().await;
-        let manifest = back_up(&data, &backup).await.unwrap();
+        let manifest = back_up(&data, &backup, KeyInBackup::Included)
+            .await
+            .unwrap();
         let database = backup.join(DATABASE_FILE);
         let whole = fs::read(&database).unwrap();
         let mut damaged = whole.clone();
         damaged[5000] ^= 1;
         fs::write(&database, damaged).unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep)
+        let error = restore(&backup, &other, ExistingData::Keep, &StoreKey::DataDir)
             .await
             .unwrap_err();
         assert!(matches!(error, BackupError::Damaged(_)), "{error}");
@@ -385,12 +416,12 @@ mod tests {
             serde_json::to_vec(&newer).unwrap(),
         )
         .unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep)
+        let error = restore(&backup, &other, ExistingData::Keep, &StoreKey::DataDir)
             .await
             .unwrap_err();
         assert!(matches!(error, BackupError::Newer { .. }), "{error}");
         fs::remove_file(backup.join(MANIFEST_FILE)).unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep)
+        let error = restore(&backup, &other, ExistingData::Keep, &StoreKey::DataDir)
             .await
             .unwrap_err();
         assert!(matches!(error, BackupError::NoBackup(_)), "{error}");

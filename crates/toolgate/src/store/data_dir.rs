@@ -87,10 +87,6 @@ impl DataDir {
         &self.path
     }
 
-    pub(super) fn key_file(&self) -> PathBuf {
-        self.path.join(KEY_FILE)
-    }
-
     /// Returns the URL of the database.
     pub(super) fn database_url(&self) -> String {
         database_url(&self.path.join(DATABASE_FILE), "rwc")

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
-use super::data_dir::database_url;
+use super::data_dir::KEY_FILE;
+use super::key::StoreKey;
 use super::seal::StoreCipher;
 use super::{StoreError, schema};
 
@@ -25,19 +26,24 @@ const CREATE_META: &str =
 /// or is of a version that had none.
 pub(super) async fn load_key(
     connection: &mut AnyConnection,
-    file: &Path,
+    data_dir: &Path,
+    key: &StoreKey,
     version: Option<i64>,
 ) -> Result<StoreCipher, StoreError> {
+    let file = data_dir.join(KEY_FILE);
     let name = file.display().to_string();
-    let existing = StoreCipher::load(file)?;
+    let existing = key.load(data_dir)?;
     let is_checked = version.is_some_and(|version| version >= CHECKED_SINCE);
     if !is_checked {
         connection.execute(CREATE_META).await?;
     }
     match (read_check(connection).await?, existing) {
         (Some(_), None) => Err(StoreError::MissingKey(name)),
-        (Some(check), Some(cipher)) if cipher.fits(&check) => Ok(cipher),
-        (Some(_), Some(_)) => Err(StoreError::WrongKey(name)),
+        (Some(check), Some(cipher)) if cipher.fits(&check) => {
+            report_unused_file(key, &file);
+            Ok(cipher)
+        }
+        (Some(check), Some(_)) => Err(key.wrong_key(data_dir, |cipher| cipher.fits(&check))),
         (None, _) if is_checked => Err(StoreError::MissingKeyCheck),
         (None, existing) => {
             let cipher = match existing {
@@ -45,12 +51,13 @@ pub(super) async fn load_key(
                 None if version.is_some() && has_sealed_rows(connection).await? => {
                     return Err(StoreError::MissingKey(name));
                 }
-                None => StoreCipher::create(file)?,
+                None => StoreCipher::create(&file)?,
             };
+            let wrong_key = || key.wrong_key(data_dir, |_| false);
             connection.execute("BEGIN IMMEDIATE").await?;
             if version.is_some() {
-                check_sealed_rows(connection, &cipher, &name).await?;
-                seal_plain_settings(connection, &cipher, &name).await?;
+                check_sealed_rows(connection, &cipher, &wrong_key).await?;
+                seal_plain_settings(connection, &cipher, &wrong_key).await?;
             }
             sqlx::query("INSERT INTO meta (key, value) VALUES ($1, $2)")
                 .bind(CHECK_KEY)
@@ -79,22 +86,41 @@ impl StoreCipher {
 }
 
 /// Loads the key of a database that is not to be changed.
-pub(super) async fn verify_key(database: &Path, file: &Path) -> Result<StoreCipher, StoreError> {
+pub(super) async fn verify_key(
+    url: &str,
+    data_dir: &Path,
+    key: &StoreKey,
+) -> Result<StoreCipher, StoreError> {
     sqlx::any::install_default_drivers();
-    let mut connection = AnyConnection::connect(&database_url(database, "rw")).await?;
+    let mut connection = AnyConnection::connect(url).await?;
     match schema::version(&mut connection).await? {
         Some(schema::LATEST) => {}
         version => return Err(StoreError::OtherSchema(version.unwrap_or(0))),
     }
     let check = read_check(&mut connection).await?;
     connection.close().await?;
-    let name = file.display().to_string();
-    let cipher = StoreCipher::load(file)?.ok_or_else(|| StoreError::MissingKey(name.clone()))?;
+    let cipher = key.load(data_dir)?.ok_or_else(|| {
+        let file = data_dir.join(KEY_FILE);
+        StoreError::MissingKey(file.display().to_string())
+    })?;
     let check = check.ok_or(StoreError::MissingKeyCheck)?;
     if cipher.fits(&check) {
         Ok(cipher)
     } else {
-        Err(StoreError::WrongKey(name))
+        Err(key.wrong_key(data_dir, |cipher| cipher.fits(&check)))
+    }
+}
+
+/// Warns about a key in the data directory that is kept elsewhere, because it is as good as that one.
+fn report_unused_file(key: &StoreKey, file: &Path) {
+    if let StoreKey::Provided(key) = key
+        && file.exists()
+    {
+        tracing::warn!(
+            file = %file.display(),
+            key = key.origin(),
+            "the key of the store is kept elsewhere, but the data directory also has a key file; check that the key is in a safe place and delete the file"
+        );
     }
 }
 
@@ -125,7 +151,7 @@ async fn has_sealed_rows(connection: &mut AnyConnection) -> Result<bool, StoreEr
 async fn check_sealed_rows(
     connection: &mut AnyConnection,
     cipher: &StoreCipher,
-    name: &str,
+    wrong_key: &dyn Fn() -> StoreError,
 ) -> Result<(), StoreError> {
     for (table, column) in [
         ("server_overrides", "entry"),
@@ -141,7 +167,7 @@ async fn check_sealed_rows(
             .await?;
         let sealed: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
         if sealed.is_some_and(|sealed| cipher.unseal(&sealed).is_none()) {
-            return Err(StoreError::WrongKey(name.to_owned()));
+            return Err(wrong_key());
         }
     }
     Ok(())
@@ -159,7 +185,7 @@ async fn has_table(connection: &mut AnyConnection, table: &str) -> Result<bool, 
 async fn seal_plain_settings(
     connection: &mut AnyConnection,
     cipher: &StoreCipher,
-    name: &str,
+    wrong_key: &dyn Fn() -> StoreError,
 ) -> Result<(), StoreError> {
     let rows = sqlx::query("SELECT key, value FROM settings")
         .fetch_all(&mut *connection)
@@ -170,7 +196,7 @@ async fn seal_plain_settings(
             continue;
         }
         if serde_json::from_str::<serde_json::Value>(&value).is_err() {
-            return Err(StoreError::WrongKey(name.to_owned()));
+            return Err(wrong_key());
         }
         sqlx::query("UPDATE settings SET value = $2 WHERE key = $1")
             .bind(key)

@@ -1,4 +1,4 @@
-//! Encrypts entries that may contain secrets, with a key in a file that only its owner can read.
+//! Encrypts entries that may contain secrets, with a key that is kept in a file or provided by the operator.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +14,7 @@ use ring::hmac;
 
 use super::StoreError;
 
-const KEY_LEN: usize = 32;
+pub(super) const KEY_LEN: usize = 32;
 
 #[derive(Clone)]
 pub(super) struct StoreCipher {
@@ -87,7 +87,7 @@ impl StoreCipher {
         String::from_utf8(text.to_vec()).ok()
     }
 
-    fn new(key: &[u8]) -> Option<Self> {
+    pub(super) fn new(key: &[u8]) -> Option<Self> {
         let cipher = UnboundKey::new(&CHACHA20_POLY1305, key).ok()?;
         Some(Self {
             cipher: Arc::new(LessSafeKey::new(cipher)),

@@ -330,3 +330,29 @@ async fn latest_time_is_remembered() {
     assert!(stored <= clock::now());
     monitor.stop().await;
 }
+
+#[tokio::test]
+async fn provided_key_is_not_written_and_no_other_opens_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |byte: u8| {
+        let key = ProvidedKey::from_content(&[byte; 32], "the test").unwrap();
+        StoreKey::Provided(key)
+    };
+    let store = Store::open_with_key(folder.path(), &key(1)).await.unwrap();
+    store.save(&[setting("k", json!(1))]).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert!(!folder.path().join("store.key").exists());
+    let wrong = Store::open_with_key(folder.path(), &key(2)).await;
+    let wrong = wrong.unwrap_err();
+    assert!(matches!(wrong, StoreError::WrongProvidedKey(_)), "{wrong}");
+    assert!(wrong.to_string().contains("from the test"), "{wrong}");
+    let missing = Store::open(folder.path()).await.unwrap_err();
+    assert!(matches!(missing, StoreError::MissingKey(_)), "{missing}");
+    std::fs::write(folder.path().join("store.key"), [1; 32]).unwrap();
+    let other = Store::open_with_key(folder.path(), &key(2)).await;
+    let other = other.unwrap_err();
+    assert!(matches!(other, StoreError::KeyInDataDir { .. }), "{other}");
+    let store = Store::open_with_key(folder.path(), &key(1)).await.unwrap();
+    assert!(store.setting("k").await.unwrap().is_some());
+}

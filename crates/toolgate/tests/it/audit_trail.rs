@@ -8,12 +8,19 @@ use toolgate::approval::{Decider, Ruling};
 use toolgate::audit::{
     AdminAction, AuditKind, AuditQuery, AuditRecord, ChainProblem, VerifiedTrail,
 };
+use toolgate::store::StoreKey;
 use toolgate::{Caller, Gateway, Store};
 
 use crate::approval_support::pending_approval_id;
 use crate::support::{
     KEYS, call_as, call_json, records, start_in_folder, start_settled, stdio_zoo, stop, with_key,
 };
+
+/// Opens the store of a gateway that may be running.
+async fn open_store(folder: &Path) -> Store {
+    let store = Store::open_read_only(folder, &StoreKey::DataDir).await;
+    store.unwrap()
+}
 
 /// Executes statements on the database of a gateway that is not running.
 async fn tamper(folder: &Path, statements: &[&str]) {
@@ -29,7 +36,7 @@ async fn tamper(folder: &Path, statements: &[&str]) {
 }
 
 async fn verify(folder: &Path) -> VerifiedTrail {
-    let store = Store::open_read_only(folder).await.unwrap();
+    let store = open_store(folder).await;
     let verifier = Gateway::audit_verifier().with_store_key(&store);
     let result = verifier.verify(&store).await.unwrap();
     let mut export = verifier.export(&store).await.unwrap();
@@ -155,7 +162,7 @@ async fn every_kind_of_tampering_is_found() {
     )
     .await;
     assert_eq!(verify(folder.path()).await.problems, []);
-    let store = Store::open_read_only(folder.path()).await.unwrap();
+    let store = open_store(folder.path()).await;
     let verifier = Gateway::audit_verifier()
         .with_store_key(&store)
         .with_checkpoint(end.0, &end.1);
@@ -173,7 +180,7 @@ async fn seals_of_another_key_are_told_apart() {
         .await
         .unwrap();
     stop(gateway).await;
-    let store = Store::open_read_only(folder.path()).await.unwrap();
+    let store = open_store(folder.path()).await;
     let without = Gateway::audit_verifier().with_store_key(&store);
     let result = without.clone().verify(&store).await.unwrap();
     assert!(

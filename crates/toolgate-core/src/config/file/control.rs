@@ -186,7 +186,7 @@ pub struct AuditTable {
     pub durability: Option<AuditDurability>,
     /// What happens to calls that cannot be recorded: `refuse` (default) or `continue`.
     pub on_failure: Option<OnAuditFailure>,
-    /// Key that seals the records against changes, as text or `env.NAME`. Default: a key derived from `store.key` in the data directory.
+    /// Key that seals the records against changes, as text or `env.NAME`. Default: a key derived from that of the store.
     pub seal_key: Option<Secret>,
     /// Second place for records, which must accept the record of a call before it is sent.
     pub sink: Option<AuditSinkTable>,
