@@ -50,7 +50,7 @@ pub use ip_range::IpRange;
 pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
 pub use restrictions::{KnownServer, LostRestriction};
-pub use sandbox::{EnvGroup, NetworkAccess, ProcessLimits, Sandbox, StrictSandbox};
+pub use sandbox::{EnvGroup, NetworkAccess, ProcessLimits, Sandbox, SandboxUser, StrictSandbox};
 pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,

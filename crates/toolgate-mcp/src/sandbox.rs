@@ -219,6 +219,7 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
             let limits = strict.limits;
             let optional = [
                 (Measure::Network, strict.network != NetworkAccess::On),
+                (Measure::User, strict.user.is_some()),
                 (Measure::Memory, limits.memory_mb.is_some()),
                 (Measure::CpuTime, limits.cpu_seconds.is_some()),
                 (Measure::Processes, limits.processes.is_some()),
@@ -226,7 +227,7 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
             ];
             let chosen = optional.into_iter().filter(|(_, is_wanted)| *is_wanted);
             measures.extend(chosen.map(|(measure, _)| measure));
-            measures.insert(Measure::Paths);
+            measures.extend([Measure::Paths, Measure::SystemCalls]);
         }
     }
     measures

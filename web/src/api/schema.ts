@@ -414,7 +414,7 @@ export interface MeasureView {
   in_force: boolean;
   /**
    * `data_hidden`, `processes_isolated`, `signals_blocked`, `no_new_privileges`, `capabilities_dropped`; with the
-   * strict profile also `paths`, `network`, `memory`, `cpu_time`, `processes`, `open_files`.
+   * strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
    */
   measure: string;
   /** Feature of the kernel that enforces it. */

@@ -22,7 +22,7 @@ pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
     ProxyConfig, ProxyKind,
 };
-pub use sandbox::{SandboxName, SandboxSetting, SandboxTable};
+pub use sandbox::{SandboxName, SandboxSetting, SandboxTable, UserSetting};
 pub use store::StoreTable;
 
 use super::duration::ConfigDuration;

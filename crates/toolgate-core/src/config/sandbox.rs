@@ -25,6 +25,8 @@ pub struct StrictSandbox {
     /// Files and directories that may also be written.
     pub write: Vec<PathBuf>,
     pub network: NetworkAccess,
+    /// Runs the server as another user than the gateway.
+    pub user: Option<SandboxUser>,
     pub limits: ProcessLimits,
 }
 
@@ -35,6 +37,14 @@ pub struct ProcessLimits {
     pub cpu_seconds: Option<u64>,
     pub processes: Option<u64>,
     pub files: Option<u64>,
+}
+
+/// User that runs a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxUser {
+    Name(String),
+    Id(u32),
 }
 
 /// Network that a server can reach.

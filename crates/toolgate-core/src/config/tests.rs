@@ -451,6 +451,18 @@ fn errors_in_keys_roles_and_overlays_are_reported() {
         ),
         ("[scanner]\nshell = \"maybe\"\n", "expected one of off"),
         (
+            "[mcp_servers.s]\ncommand = \"x\"\nsandbox = { user = \"root\" }\n",
+            "root is not a user for servers",
+        ),
+        (
+            "[mcp_servers.s]\ncommand = \"x\"\nsandbox = { user = \"0\" }\n",
+            "root is not a user for servers",
+        ),
+        (
+            "[mcp_servers.s]\ncommand = \"x\"\nsandbox = { user = \"a:b\" }\n",
+            "not the name of a user",
+        ),
+        (
             "[store]\nkey = \"text\"\n",
             "the key itself has no place in a configuration file",
         ),

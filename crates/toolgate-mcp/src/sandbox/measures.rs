@@ -8,6 +8,10 @@ mod domain;
 mod limits;
 #[cfg(target_os = "linux")]
 mod namespace;
+#[cfg(target_os = "linux")]
+mod system_calls;
+#[cfg(target_os = "linux")]
+mod user;
 
 use std::path::PathBuf;
 
@@ -35,6 +39,12 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
 
 #[cfg(target_os = "linux")]
 fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+    // First, because looking up a user may need files, sockets or the network.
+    let user = profile
+        .strict
+        .as_ref()
+        .and_then(|strict| strict.user.as_ref());
+    let user = user.map(user::find);
     let mut outcomes = namespace::apply(profile);
     let mut add = |measure, outcome: &dyn Fn() -> Outcome| {
         // A measure may have been applied by the namespaces already.
@@ -64,7 +74,14 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
         add(Measure::Network, &|| {
             Err("without namespaces, the network cannot be taken away".to_owned())
         });
+        // After what needs root, and before the limit of processes, which does not apply to root.
+        add(Measure::User, &|| match &user {
+            Some(user) => user.clone().and_then(user::switch),
+            None => Err("no user is set".to_owned()),
+        });
         limits::apply(strict.limits, &mut add);
+        // Last, because it stops what other measures do.
+        add(Measure::SystemCalls, &system_calls::block);
     }
     outcomes
 }

@@ -23,6 +23,10 @@ pub enum Measure {
     Paths,
     /// The network is off, or limited to a loopback interface.
     Network,
+    /// System calls that servers do not need fail.
+    SystemCalls,
+    /// Another user than that of the gateway runs the server.
+    User,
     Memory,
     CpuTime,
     Processes,
@@ -36,6 +40,8 @@ pub enum Mechanism {
     MountNamespace,
     NetworkNamespace,
     Landlock,
+    Seccomp,
+    UserId,
     NoNewPrivs,
     Capabilities,
     ResourceLimit,
@@ -67,6 +73,8 @@ impl Measure {
             Self::CapabilitiesDropped => "capabilities_dropped",
             Self::Paths => "paths",
             Self::Network => "network",
+            Self::SystemCalls => "system_calls",
+            Self::User => "user",
             Self::Memory => "memory",
             Self::CpuTime => "cpu_time",
             Self::Processes => "processes",
@@ -81,6 +89,8 @@ impl Mechanism {
             Self::MountNamespace => "mount_namespace",
             Self::NetworkNamespace => "network_namespace",
             Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+            Self::UserId => "user_id",
             Self::NoNewPrivs => "no_new_privs",
             Self::Capabilities => "capabilities",
             Self::ResourceLimit => "resource_limit",

@@ -59,6 +59,7 @@ mod resource_access;
 mod resource_subscriptions;
 mod response_references;
 mod sandbox;
+mod sandbox_strict;
 mod serve;
 mod sessions;
 mod small_disk;

@@ -27,16 +27,16 @@ for line in sys.stdin:
         command = ["sh", "-c", params["arguments"]["command"]]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         text = done.stdout.decode(errors="replace") + "exit %d" % done.returncode
-        result = {"content": [{"type": "text", "text": text}]}
+        result = {"content": [{"type": "text", "text": text}], "isError": "is_error" in params["arguments"]}
     else:
         result = {}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 "#;
 
-const SECRET: &str = "s3cret-of-the-gateway";
+pub(crate) const SECRET: &str = "s3cret-of-the-gateway";
 
 /// Configures a shell server named `sh_NAME`.
-fn shell_server(folder: &Path, name: &str, settings: &str) -> String {
+pub(crate) fn shell_server(folder: &Path, name: &str, settings: &str) -> String {
     let script = folder.join("shell.py");
     format!(
         "[mcp_servers.sh_{name}]\ncommand = \"python3\"\nargs = [{script:?}]\ntools_to_auto_execute = [\"*\"]\n{settings}\n"
@@ -44,7 +44,7 @@ fn shell_server(folder: &Path, name: &str, settings: &str) -> String {
 }
 
 /// Creates a folder with a shell server and a configuration.
-fn folder_with(config: impl Fn(&Path) -> String) -> TempDir {
+pub(crate) fn folder_with(config: impl Fn(&Path) -> String) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("shell.py"), SHELL_SERVER).unwrap();
     fs::write(folder.path().join("toolgate.toml"), config(folder.path())).unwrap();
@@ -52,13 +52,13 @@ fn folder_with(config: impl Fn(&Path) -> String) -> TempDir {
 }
 
 /// Runs a shell command in a server and returns its output and exit code.
-async fn shell(gate: &TestGate, server: &str, command: &str) -> String {
+pub(crate) async fn shell(gate: &TestGate, server: &str, command: &str) -> String {
     let arguments = serde_json::json!({"command": command}).to_string();
     let message = gate.call(&format!("sh_{server}_sh"), &arguments).await;
     message["content"].as_str().unwrap().to_owned()
 }
 
-fn measures(entry: &Value) -> Vec<(String, bool)> {
+pub(crate) fn measures(entry: &Value) -> Vec<(String, bool)> {
     let measures = entry["sandbox"]["measures"].as_array().unwrap().iter();
     let measure = |measure: &Value| {
         let name = measure["measure"].as_str().unwrap().to_owned();
@@ -68,7 +68,7 @@ fn measures(entry: &Value) -> Vec<(String, bool)> {
 }
 
 /// Starts the gateway with a secret in its environment, as another user if one is given.
-fn start(folder: TempDir, user: Option<u32>) -> TestGate {
+pub(crate) fn start(folder: TempDir, user: Option<u32>) -> TestGate {
     let path = folder.path();
     let mut command = match user {
         None => Command::new(serve_args()[0]),
@@ -120,28 +120,47 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         .nth(1)
         .and_then(|pid| pid.parse().ok())
         .unwrap();
-    for attempt in [
-        format!("cat /proc/{gateway}/environ"),
-        format!("cat /proc/{gateway}/mem"),
-        format!("cat /proc/{gateway}/maps"),
-        format!("for file in /proc/{gateway}/fd/*; do readlink $file && exit 0; done; exit 1"),
-        format!("cat /proc/{gateway}/fd/*"),
-        format!("cat /proc/{gateway}/root{data}/store.key"),
-        format!("cat /proc/{gateway}/cwd/data/store.key"),
-        format!("cat {data}/store.key"),
-        format!("cat {data}/toolgate.db"),
-        format!("cat {data}/../data/intents-0.log"),
-        format!("touch {data}/planted"),
-        format!("touch {data}/../.local/share/toolgate/trusted.json"),
-        format!("umount {data}"),
-        format!("unshare -Urm umount {data}"),
-        format!("kill -STOP {gateway}"),
-        format!("cat /proc/{other}/environ"),
-        format!("cat /proc/{other}/mem"),
-        format!("cat /proc/{other}/root{data}/store.key"),
-        format!("nsenter -t {gateway} -m true"),
-        "echo x > /proc/sys/kernel/core_pattern".to_owned(),
+    let is_root = shell(&gate, "off", "id -u").await == "0\nexit 0";
+    // With each attempt, whether it succeeds without a sandbox; `None` if it would do harm or cannot.
+    for (attempt, control) in [
+        (format!("cat /proc/{gateway}/environ"), Some(is_root)),
+        (format!("cat /proc/{gateway}/mem"), None),
+        (format!("cat /proc/{gateway}/maps"), Some(is_root)),
+        (
+            format!("for file in /proc/{gateway}/fd/*; do readlink $file && exit 0; done; exit 1"),
+            Some(is_root),
+        ),
+        (format!("cat /proc/{gateway}/fd/*"), None),
+        (
+            format!("cat /proc/{gateway}/root{data}/store.key"),
+            Some(is_root),
+        ),
+        (
+            format!("cat /proc/{gateway}/cwd/data/store.key"),
+            Some(is_root),
+        ),
+        (format!("cat {data}/store.key"), Some(true)),
+        (format!("cat {data}/toolgate.db"), Some(true)),
+        (format!("cat {data}/../data/intents-0.log"), Some(true)),
+        (format!("touch {data}/planted"), Some(true)),
+        (
+            format!("touch {data}/../.local/share/toolgate/trusted.json"),
+            Some(true),
+        ),
+        (format!("umount {data}"), None),
+        (format!("unshare -Urm umount {data}"), None),
+        (format!("kill -STOP {gateway}"), None),
+        (format!("kill -0 {gateway}"), Some(true)),
+        (format!("cat /proc/{other}/environ"), Some(true)),
+        (format!("cat /proc/{other}/mem"), None),
+        (format!("cat /proc/{other}/root{data}/store.key"), None),
+        (format!("nsenter -t {gateway} -m true"), Some(is_root)),
+        ("echo x > /proc/sys/kernel/core_pattern".to_owned(), None),
     ] {
+        if let Some(succeeds) = control {
+            let output = shell(&gate, "off", &attempt).await;
+            assert_eq!(output.ends_with("exit 0"), succeeds, "{attempt}: {output}");
+        }
         let output = shell(&gate, "bad", &attempt).await;
         assert!(!output.ends_with("exit 0"), "{attempt}: {output}");
         assert!(
@@ -161,13 +180,9 @@ async fn assert_default_profile_protects(user: Option<u32>) {
     let usual = "cd ~ && mkdir -p a b && echo x > a/f && mv a/f b/f && cat b/f && rm -r a b && cat shell.py | head -c 1";
     let output = shell(&gate, "bad", usual).await;
     assert_eq!(output, "x\n\nexit 0");
-    // The attempts would have worked.
-    let output = shell(&gate, "off", &format!("ls {data}")).await;
-    assert!(output.contains("store.key"), "{output}");
     // The gateway protects itself, except from root.
     let environ = format!("tr '\\0' '\\n' < /proc/{gateway}/environ");
     let output = shell(&gate, "off", &environ).await;
-    let is_root = shell(&gate, "off", "id -u").await == "0\nexit 0";
     assert_eq!(output.contains(SECRET), is_root, "{output}");
     let limits = fs::read_to_string(format!("/proc/{gateway}/limits")).unwrap();
     let core = limits
@@ -195,13 +210,21 @@ async fn assert_default_profile_protects(user: Option<u32>) {
     assert_eq!(measures(&off), []);
 }
 
-fn client_with_key(key: &str) -> reqwest::Client {
+pub(crate) fn client_with_key(key: &str) -> reqwest::Client {
     use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
     headers.insert(AUTHORIZATION, format!("Bearer {key}").parse().unwrap());
     let client = reqwest::Client::builder().default_headers(headers);
     client.build().unwrap()
+}
+
+/// Returns whether root runs the tests.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|metadata| {
+        use std::os::unix::fs::MetadataExt as _;
+        metadata.uid() == 0
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,12 +234,8 @@ async fn malicious_server_cannot_read_the_gateway_or_other_servers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_server_of_an_unprivileged_user_cannot_either() {
-    let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| {
-        use std::os::unix::fs::MetadataExt as _;
-        metadata.uid() == 0
-    });
     // Otherwise, the other test is already the one of an unprivileged user.
-    if is_root {
+    if is_root() {
         assert_default_profile_protects(Some(65534)).await;
     }
 }
@@ -238,7 +257,7 @@ async fn key_of_the_store_in_a_file_is_hidden_from_servers() {
     }
 }
 
-/// Creates a folder with strict servers `sh_NETWORK`, and one that may not even read its script.
+/// Creates a folder with strict servers `sh_NETWORK`, and one without a sandbox.
 fn strict_folder() -> TempDir {
     folder_with(|folder| {
         let path = |name: &str| format!("{:?}", folder.join(name));
@@ -255,7 +274,7 @@ fn strict_folder() -> TempDir {
         ["off", "loopback", "on"]
             .map(|network| shell_server(folder, network, &settings(network)))
             .concat()
-            + &shell_server(folder, "nothing", "sandbox = \"strict\"")
+            + &shell_server(folder, "free", "sandbox = \"off\"")
     })
 }
 
@@ -265,7 +284,7 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
     let address = listener.local_addr().unwrap();
     let folder = strict_folder();
     let gate = TestGate::start_in(folder);
-    for server in ["sh_off", "sh_loopback", "sh_on"] {
+    for server in ["sh_off", "sh_loopback", "sh_on", "sh_free"] {
         gate.wait_for_state(server, "healthy").await;
     }
     let folder = gate.folder.path().display();
@@ -273,15 +292,19 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
         format!("cat {folder}/private/file"),
         format!("cat {folder}/toolgate.toml"),
         format!("ls {folder}"),
-        format!("echo x > {folder}/shell.py"),
-        "ls /root /home /tmp".to_owned(),
-        "touch /tmp/planted".to_owned(),
+        format!("echo x >> {folder}/private/file"),
+        "ls /home /tmp".to_owned(),
+        "file=$(mktemp /tmp/planted-XXXXXX) && rm $file".to_owned(),
         "python3 -c 'bytearray(600_000_000)'".to_owned(),
         "python3 -c 'files = [open(\"/dev/null\") for _ in range(100)]'".to_owned(),
     ] {
         let output = shell(&gate, "off", &attempt).await;
         assert!(!output.ends_with("exit 0"), "{attempt}: {output}");
+        let control = shell(&gate, "free", &attempt).await;
+        assert!(control.ends_with("exit 0"), "{attempt}: {control}");
     }
+    let output = shell(&gate, "off", &format!("echo x > {folder}/shell.py")).await;
+    assert!(!output.ends_with("exit 0"), "{output}");
     let output = shell(
         &gate,
         "off",
@@ -312,15 +335,6 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
             "{server}: {output}"
         );
     }
-    // Without the script among its paths, the server does not start, and says why.
-    let nothing = gate.wait_for_state("sh_nothing", "unavailable").await;
-    assert!(
-        nothing["stderr_tail"]
-            .as_str()
-            .unwrap()
-            .contains("Permission denied"),
-        "{nothing}"
-    );
     let entry = gate.json("/api/mcp/client/sh_off").await;
     let names: Vec<String> = measures(&entry)
         .into_iter()
@@ -331,7 +345,14 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
         .collect();
     assert_eq!(
         names[5..],
-        ["paths", "network", "memory", "cpu_time", "open_files"]
+        [
+            "paths",
+            "network",
+            "system_calls",
+            "memory",
+            "cpu_time",
+            "open_files"
+        ]
     );
 }
 

@@ -22,6 +22,14 @@ pub enum SandboxName {
     Strict,
 }
 
+/// A user by name or number.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum UserSetting {
+    Id(u32),
+    Name(String),
+}
+
 /// Settings of the strict profile. The server does not start if one of them cannot be enforced.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -32,6 +40,8 @@ pub struct SandboxTable {
     pub write: Vec<String>,
     /// Network of the program: `off` (default), `loopback` (an interface of its own) or `on`.
     pub network: NetworkAccess,
+    /// User that runs the program, by name or number. Possible only if root runs the gateway. Default: that of the gateway.
+    pub user: Option<UserSetting>,
     /// Maximum memory that each process allocates, in mebibytes. Default: no limit.
     #[schemars(range(min = 1, max = 16_777_216))]
     pub memory_mb: Option<u64>,

@@ -27,7 +27,7 @@ pub(super) fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
         return Vec::new();
     }
     let mut outcomes = Vec::new();
-    let entered = enter(network.is_some());
+    let entered = enter(network.is_some(), profile);
     if hides {
         let hidden = entered.clone().and_then(|()| hide(&profile.hidden));
         outcomes.push((
@@ -48,12 +48,16 @@ pub(super) fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
     outcomes
 }
 
-fn enter(needs_network: bool) -> Result<(), String> {
+fn enter(needs_network: bool, profile: &Profile) -> Result<(), String> {
     let mut flags = CloneFlags::CLONE_NEWNS;
     flags.set(CloneFlags::CLONE_NEWNET, needs_network);
     // A root that may mount keeps its view of other users; everybody else needs a user namespace.
     let may_mount = rustix::thread::capabilities(None)
         .is_ok_and(|now| now.effective.contains(CapabilitySet::SYS_ADMIN));
+    // A user namespace has no other users to switch to.
+    if !may_mount && getuid().is_root() && profile.measures.contains(&Measure::User) {
+        return Err("with `user`, namespaces need the capability SYS_ADMIN".to_owned());
+    }
     flags.set(CloneFlags::CLONE_NEWUSER, !may_mount);
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     unshare(flags).map_err(|error| format!("no permission for namespaces: {error}"))?;

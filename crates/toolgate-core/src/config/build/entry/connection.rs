@@ -10,11 +10,11 @@ use super::fail;
 use crate::config::document::escape_step;
 use crate::config::file::{
     ClientConfig, ConnectionType, SandboxName, SandboxSetting, SandboxTable, ServerTable,
-    StdioConfig, TlsConfig, TransportName,
+    StdioConfig, TlsConfig, TransportName, UserSetting,
 };
 use crate::config::{
-    HttpConnection, HttpTransport, ProcessLimits, Sandbox, ServerConnection, StdioConnection,
-    StrictSandbox, Tls,
+    HttpConnection, HttpTransport, ProcessLimits, Sandbox, SandboxUser, ServerConnection,
+    StdioConnection, StrictSandbox, Tls,
 };
 use crate::header;
 use crate::secret::Secret;
@@ -203,6 +203,7 @@ fn build_sandbox(
         read,
         write,
         network,
+        user,
         memory_mb,
         cpu_seconds,
         processes,
@@ -219,10 +220,14 @@ fn build_sandbox(
         }
         paths.iter().map(PathBuf::from).collect()
     };
+    let (read, write) = (absolute_paths("read", read), absolute_paths("write", write));
+    let user_pointer = format!("{pointer}/sandbox/user");
+    let user = user.as_ref();
     Sandbox::Strict(StrictSandbox {
-        read: absolute_paths("read", read),
-        write: absolute_paths("write", write),
+        read,
+        write,
         network: *network,
+        user: user.and_then(|user| build_user(user, &user_pointer, context)),
         limits: ProcessLimits {
             memory_mb: *memory_mb,
             cpu_seconds: *cpu_seconds,
@@ -230,6 +235,39 @@ fn build_sandbox(
             files: *files,
         },
     })
+}
+
+fn build_user(
+    setting: &UserSetting,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<SandboxUser> {
+    let user = match setting {
+        UserSetting::Id(id) => SandboxUser::Id(*id),
+        UserSetting::Name(name) => match name.parse() {
+            Ok(id) => SandboxUser::Id(id),
+            Err(_) => SandboxUser::Name(name.clone()),
+        },
+    };
+    match &user {
+        SandboxUser::Id(0) => fail(
+            pointer,
+            "root is not a user for servers; choose another",
+            context,
+        ),
+        SandboxUser::Name(name) if name == "root" => fail(
+            pointer,
+            "root is not a user for servers; choose another",
+            context,
+        ),
+        SandboxUser::Name(name)
+            if name.is_empty()
+                || name.contains(|c: char| c.is_control() || c == ':' || c == '/') =>
+        {
+            fail(pointer, "not the name of a user", context)
+        }
+        SandboxUser::Id(_) | SandboxUser::Name(_) => Some(user),
+    }
 }
 
 /// Keys of an HTTP server that both file formats have.
