@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::{ServerListing, Tool};
 use toolgate_core::name::ServerName;
@@ -21,7 +22,7 @@ use crate::client_handler::{ClientHandler, LogLevel, ModernClient};
 use crate::handshake::{self, Era, UpstreamSession};
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError};
 use crate::local::CallIdentity;
-use crate::transport::{OutgoingRequest, RequestError, Transport};
+use crate::transport::{OutgoingRequest, RequestError, StderrTail, Transport};
 use crate::{discovery, param_header};
 
 pub use open::OpenError;
@@ -30,6 +31,8 @@ pub(crate) use open::{Dependencies, sandbox_report};
 /// Delay before a subscription is requested again; doubles after each failure.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
 const MAX_RESUBSCRIBE_DELAY: Duration = Duration::from_secs(30);
+/// Maximum size of a result whose error is explained to the operator.
+const MAX_EXPLAINED_RESULT_BYTES: usize = 16 * 1024;
 
 /// Identifies one of the connections to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +63,8 @@ struct Inner {
     ping: bool,
     /// Masks the server's secrets in its error messages.
     masker: Masker,
+    /// Explains errors of a strict server to the operator.
+    tail: Option<StderrTail>,
 }
 
 /// A tool call to be sent to a server.
@@ -202,7 +207,11 @@ impl Lane {
             log_level: call.log_level,
             identity: call.identity,
         };
-        self.send_resolving_input(request).await
+        let result = self.send_resolving_input(request).await;
+        if let Some(tail) = &self.0.tail {
+            explain_failure(&result, tail);
+        }
+        result
     }
 
     /// Sends a request without metadata in the lane's era.
@@ -304,6 +313,34 @@ impl Lane {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lane").field(&self.0.key).finish()
+    }
+}
+
+/// Explains a failed call, because many servers report errors only to the caller.
+fn explain_failure(result: &Result<Box<RawValue>, RequestError>, tail: &StderrTail) {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct FailedResult {
+        is_error: bool,
+        content: Vec<TextContent>,
+    }
+    #[derive(Deserialize)]
+    struct TextContent {
+        text: Option<String>,
+    }
+    match result {
+        Err(RequestError::Rpc(error)) => tail.explain(&error.message),
+        Ok(result) if result.get().len() <= MAX_EXPLAINED_RESULT_BYTES => {
+            let failed: Result<FailedResult, _> = serde_json::from_str(result.get());
+            // Anything else is a result of another kind.
+            if let Ok(failed) = failed
+                && failed.is_error
+            {
+                let texts = failed.content.iter();
+                texts.for_each(|content| tail.explain(content.text.as_deref().unwrap_or_default()));
+            }
+        }
+        Ok(_) | Err(_) => {}
     }
 }
 

@@ -5,6 +5,7 @@
 //! nothing applies every measure and reports which ones worked. A server is then launched with exactly
 //! those and does not start if one of them fails, so that the report is always true.
 
+mod denial;
 pub mod launcher;
 mod measures;
 mod report;
@@ -16,9 +17,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use toolgate_core::config::{NetworkAccess, Sandbox, StrictSandbox};
+use toolgate_core::config::{
+    NetworkAccess, Sandbox, ServerConfig, ServerConnection, StdioConnection, StrictSandbox,
+};
 
 use crate::transport::stdio::{ChildCommand, LauncherCall};
+pub(crate) use denial::DenialHints;
 pub use report::{Measure, MeasureReport, Mechanism, SandboxReport};
 
 /// Variable that keeps the launcher from starting the allocator's background thread, because a process
@@ -149,6 +153,17 @@ impl ServerLauncher {
             ..self.profile(sandbox)
         };
         Ok(Some(self.call(launcher::LAUNCH_FLAG, &profile)))
+    }
+
+    /// Returns what explains denied accesses of a server; `None` for one that is not strict.
+    pub(crate) fn denial_hints(&self, server: &ServerConfig) -> Option<DenialHints> {
+        match &server.connection {
+            ServerConnection::Stdio(StdioConnection {
+                sandbox: Sandbox::Strict(strict),
+                ..
+            }) => Some(DenialHints::new(&server.name, strict, &self.0.hidden)),
+            _ => None,
+        }
     }
 
     fn profile(&self, sandbox: &Sandbox) -> Profile {

@@ -89,6 +89,7 @@ impl Lane {
         match &server.connection {
             ServerConnection::Stdio(stdio) => {
                 let command = sandboxed_command(stdio, dependencies).await?;
+                opening.explain_denials();
                 let (stdio, events) = StdioTransport::start(
                     &command,
                     dependencies.max_queued_bytes,
@@ -117,6 +118,25 @@ impl Lane {
 }
 
 impl LaneOpening<'_> {
+    /// Explains accesses that the sandbox of a strict server denies, in what is kept of its standard error.
+    fn explain_denials(&self) {
+        let launcher = self.dependencies.launcher.as_ref();
+        if let Some(hints) = launcher.and_then(|launcher| launcher.denial_hints(self.server)) {
+            let tail = &self.dependencies.tail;
+            tail.explain_with(move |line| hints.find(line));
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        matches!(
+            &self.server.connection,
+            ServerConnection::Stdio(StdioConnection {
+                sandbox: Sandbox::Strict(_),
+                ..
+            })
+        )
+    }
+
     async fn open_http(
         &self,
         endpoint: &ResolvedEndpoint,
@@ -160,6 +180,7 @@ impl LaneOpening<'_> {
                     modern_meta: handshake::modern_meta(capabilities),
                     ping: self.server.tuning.ping,
                     masker: self.dependencies.environment.masker(self.server),
+                    tail: self.is_strict().then(|| self.dependencies.tail.clone()),
                 };
                 Ok((Lane(Arc::new(inner)), events))
             }

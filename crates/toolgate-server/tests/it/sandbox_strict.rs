@@ -1,13 +1,14 @@
-//! The strict sandbox: system calls and users; and a sandbox that is not there.
+//! The strict sandbox: system calls, users, and hints about what it denies; and a sandbox that is not there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
 
-use crate::gate::{TestGate, clean_environment, run, serve_args, wait_for_url};
+use crate::gate::{TestGate, WAIT_TIMEOUT, clean_environment, run, serve_args, wait_for_url};
 use crate::sandbox::{
     SECRET, client_with_key, folder_with, is_root, measures, shell, shell_server, start,
 };
@@ -217,6 +218,75 @@ async fn only_root_runs_servers_as_another_user() {
         .into_iter()
         .filter(|(_, in_force)| !in_force);
     assert_eq!(missing.collect::<Vec<_>>(), [("user".to_owned(), false)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_accesses_are_explained_in_the_log_of_the_server() {
+    let folder = folder_with(|folder| {
+        fs::write(folder.join("calls.py"), "").unwrap();
+        fs::write(folder.join("private"), "private").unwrap();
+        strict_server(folder, "strict", "")
+            + &shell_server(folder, "nothing", "sandbox = \"strict\"")
+            + &shell_server(folder, "default", "")
+    });
+    let gate = TestGate::start_in(folder);
+    let path = gate.folder.path().display().to_string();
+    let hint = |what: &str, server: &str| {
+        format!(
+            "`{path}/{what}` is not in the sandbox: if server `{server}` needs it, add it to `sandbox.read` or `sandbox.write`"
+        )
+    };
+    // A server that does not start says so in its state, too.
+    let nothing = gate.wait_for_state("sh_nothing", "unavailable").await;
+    for field in ["stderr_tail", "reason"] {
+        let text = nothing[field].as_str().unwrap();
+        assert!(
+            text.contains(&hint("shell.py", "sh_nothing")),
+            "{field}: {text}"
+        );
+        assert!(text.contains("Permission denied"), "{field}: {text}");
+    }
+    for server in ["strict", "default"] {
+        gate.wait_for_state(&format!("sh_{server}"), "healthy")
+            .await;
+        // What the command prints to standard error, here twice, goes to that of the server.
+        let denied = format!(
+            "for i in 1 2; do cat {path}/private {path}/calls.py /no/such/file; done 2> /proc/$PPID/fd/2"
+        );
+        shell(&gate, server, &denied).await;
+        // A failed call, whose text only the caller gets.
+        let failed = json!({
+            "command": "echo \"EACCES: permission denied, open '/srv/of-a-call'\"; echo connect ENETUNREACH 192.0.2.1:443",
+            "is_error": true,
+        });
+        gate.call(&format!("sh_{server}_sh"), &failed.to_string())
+            .await;
+    }
+    let tail = async |server: &str| -> String {
+        let entry = gate.json(&format!("/api/mcp/client/sh_{server}")).await;
+        entry["stderr_tail"].as_str().unwrap_or_default().to_owned()
+    };
+    let strict = eventually("the hints are there", WAIT_TIMEOUT, async || {
+        let tail = tail("strict").await;
+        let has_all =
+            tail.matches("/private: Permission denied").count() == 2 && tail.contains("of-a-call");
+        has_all.then_some(tail)
+    })
+    .await;
+    assert_eq!(
+        strict.matches(&hint("private", "sh_strict")).count(),
+        1,
+        "{strict}"
+    );
+    for expected in [
+        "toolgate: `/srv/of-a-call` is not in the sandbox",
+        "toolgate: the sandbox of server `sh_strict` has no network",
+    ] {
+        assert_eq!(strict.matches(expected).count(), 1, "{strict}");
+    }
+    assert_eq!(strict.matches("toolgate: ").count(), 3, "{strict}");
+    let default = tail("default").await;
+    assert!(!default.contains("toolgate: "), "{default}");
 }
 
 /// Without `/proc`, the launcher cannot be started, so nothing is known about the sandbox.
