@@ -26,6 +26,7 @@ pub mod transport;
 mod activity;
 mod backoff;
 mod maintenance_schedule;
+mod processes;
 mod publisher;
 mod supervisor;
 
@@ -33,6 +34,7 @@ pub use activity::ServerBusy;
 pub use environment::Environment;
 pub use lane::{Lane, LaneId, LaneKey};
 pub use local::{LocalServer, LocalTool};
+pub use processes::ProcessUsage;
 pub use registry::Registry;
 pub use sandbox::ServerLauncher;
 pub use status::{ServerState, ServerStatus};

@@ -28,6 +28,7 @@ use crate::client_handler::SessionClient;
 use crate::environment::Environment;
 use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError, sandbox_report};
 use crate::local::LocalServer;
+use crate::processes::{ProcessMonitor, ProcessUsage, ServerProcesses};
 use crate::publisher::{CatalogConfig, Publisher};
 use crate::sandbox::{SandboxReport, ServerLauncher};
 use crate::share::ShareFull;
@@ -79,6 +80,7 @@ pub struct Registry {
     publisher: Mutex<Option<Publisher>>,
     dependencies: RegistryDependencies,
     clients: HttpClients,
+    processes: ProcessMonitor,
     /// Counts supervisors, so that an older one's listing never replaces a newer one's.
     generation: AtomicU64,
     /// Notified when any server changes state.
@@ -142,6 +144,7 @@ impl Registry {
             publisher: Mutex::new(Some(publisher)),
             dependencies,
             clients: HttpClients::default(),
+            processes: ProcessMonitor::default(),
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
@@ -150,9 +153,10 @@ impl Registry {
             tasks,
         };
         let (lanes, stop) = (Arc::clone(&registry.lanes), registry.stop.clone());
+        let processes = registry.processes.clone();
         registry.tasks.spawn(async move {
             tokio::select! {
-                () = lanes.sweep_idle() => {}
+                () = async { tokio::join!(lanes.sweep_idle(), processes.run()); } => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -235,6 +239,7 @@ impl Registry {
         self.entries.store(Arc::clone(&entries));
         self.lists.store(Arc::new(lists));
         self.retire_session_lanes(&entries);
+        self.processes.retain(|name| entries.contains_key(name));
         self.changes.send_replace(());
     }
 
@@ -323,7 +328,9 @@ impl Registry {
         server: &ServerConfig,
         within: Duration,
     ) -> Result<ProbeResult, String> {
-        let dependencies = self.lane_dependencies(server, StderrTail::default());
+        let mut dependencies = self.lane_dependencies(server, StderrTail::default());
+        // Not one of the processes of the configured server with this name, if there is one.
+        dependencies.processes = Arc::new(ServerProcesses::new(server.name.clone()));
         let key = LaneKey {
             server: server.name.clone(),
             lane: LaneId::Shared,
@@ -365,6 +372,18 @@ impl Registry {
         Some(sandbox_report(stdio, environment, launcher.as_ref()).await)
     }
 
+    /// Returns what the processes of a server used at the last sample; `None` for a server without a
+    /// process.
+    pub fn process_usage(&self, server: &ServerConfig) -> Option<ProcessUsage> {
+        let is_stdio = matches!(server.connection, ServerConnection::Stdio(_));
+        is_stdio.then(|| self.processes.usage(&server.name))
+    }
+
+    /// Makes sure that the samples of the processes of servers are recent.
+    pub async fn refresh_process_usage(&self) {
+        self.processes.refresh().await;
+    }
+
     /// Closes all connections and waits until every process and task has ended.
     pub async fn stop(&self) {
         self.stop.cancel();
@@ -397,6 +416,7 @@ impl Registry {
             environment: self.dependencies.environment.clone(),
             launcher: self.dependencies.launcher.clone(),
             clients: self.clients.clone(),
+            processes: self.processes.server(&server.name),
             tail,
             tasks: self.tasks.clone(),
             max_queued_bytes: self.capacity.load().max_queued_bytes,

@@ -5,9 +5,11 @@
 //! nothing applies every measure and reports which ones worked. A server is then launched with exactly
 //! those and does not start if one of them fails, so that the report is always true.
 
+mod cgroup;
 mod denial;
 pub mod launcher;
 mod measures;
+mod memory;
 mod report;
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,6 +25,8 @@ use toolgate_core::config::{
 
 use crate::transport::stdio::{ChildCommand, LauncherCall};
 pub(crate) use denial::DenialHints;
+use memory::MemoryLimiter;
+pub(crate) use memory::{MemoryExceeded, MemoryLimit};
 pub use report::{Measure, MeasureReport, Mechanism, SandboxReport};
 
 /// Variable that keeps the launcher from starting the allocator's background thread, because a process
@@ -38,8 +42,17 @@ struct Inner {
     program: PathBuf,
     /// Files and directories of the gateway that servers do not see.
     hidden: Vec<PathBuf>,
+    memory: MemoryLimiter,
     /// Reports by probed command.
     reports: Mutex<HashMap<String, Arc<SandboxReport>>>,
+}
+
+/// How to start a command in its sandbox.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PreparedSandbox {
+    /// `None` for a server without a sandbox, or if nothing can be enforced.
+    pub(crate) launcher: Option<LauncherCall>,
+    pub(crate) memory: Option<MemoryLimit>,
 }
 
 /// What a launcher is to do, as it receives it.
@@ -50,6 +63,8 @@ pub(crate) struct Profile {
     namespaces: bool,
     hidden: Vec<PathBuf>,
     strict: Option<StrictSandbox>,
+    /// Control group of the server's processes.
+    group: Option<PathBuf>,
 }
 
 /// Error returned when a strict sandbox cannot be enforced.
@@ -76,6 +91,7 @@ impl ServerLauncher {
         Self(Arc::new(Inner {
             program,
             hidden,
+            memory: MemoryLimiter::default(),
             reports: Mutex::default(),
         }))
     }
@@ -97,10 +113,14 @@ impl ServerLauncher {
             return Arc::clone(report);
         }
         let report = match self.probe(&profile, command).await {
-            Ok(measures) => SandboxReport {
-                profile: sandbox.as_str(),
-                measures,
-            },
+            Ok(mut measures) => {
+                measures.extend(self.memory_report(sandbox));
+                measures.sort_by_key(|report| report.measure);
+                SandboxReport {
+                    profile: sandbox.as_str(),
+                    measures,
+                }
+            }
             // Not remembered: the next attempt may succeed.
             Err(reason) => {
                 tracing::warn!(
@@ -122,15 +142,22 @@ impl ServerLauncher {
         report
     }
 
-    /// Returns how to launch a command in its sandbox; `None` for a server without one, or if nothing can
-    /// be enforced.
+    /// Reports on the limit that the launcher does not apply itself.
+    fn memory_report(&self, sandbox: &Sandbox) -> Option<MeasureReport> {
+        sandbox.limits().memory_mb.map(|_| MeasureReport {
+            measure: Measure::Memory,
+            outcome: self.0.memory.mechanism(),
+        })
+    }
+
+    /// Returns how to launch a command in its sandbox.
     pub(crate) async fn prepare(
         &self,
         command: &ChildCommand,
         sandbox: &Sandbox,
-    ) -> Result<Option<LauncherCall>, NotEnforceable> {
+    ) -> Result<PreparedSandbox, NotEnforceable> {
         if *sandbox == Sandbox::Off {
-            return Ok(None);
+            return Ok(PreparedSandbox::default());
         }
         let report = self.report(command, sandbox).await;
         if let (Sandbox::Strict(_), Some(problems)) = (sandbox, report.problems()) {
@@ -142,17 +169,27 @@ impl ServerLauncher {
         };
         let in_force: Vec<_> = report.measures.iter().filter_map(in_force).collect();
         if in_force.is_empty() {
-            return Ok(None);
+            return Ok(PreparedSandbox::default());
         }
+        let memory_mb = sandbox.limits().memory_mb;
+        let memory = memory_mb.map(|size| self.0.memory.prepare(size));
+        let memory = memory.transpose()?;
+        let measures = in_force.iter().map(|(measure, _)| *measure);
         let profile = Profile {
-            measures: in_force.iter().map(|(measure, _)| *measure).collect(),
+            measures: measures
+                .filter(|measure| *measure != Measure::Memory)
+                .collect(),
+            group: memory.as_ref().and_then(MemoryLimit::group_path),
             // One that turned out to be useless could only do harm.
             namespaces: in_force
                 .iter()
                 .any(|(_, mechanism)| mechanism.is_namespace()),
             ..self.profile(sandbox)
         };
-        Ok(Some(self.call(launcher::LAUNCH_FLAG, &profile)))
+        Ok(PreparedSandbox {
+            launcher: Some(self.call(launcher::LAUNCH_FLAG, &profile)),
+            memory,
+        })
     }
 
     /// Returns what explains denied accesses of a server; `None` for one that is not strict.
@@ -171,11 +208,14 @@ impl ServerLauncher {
             Sandbox::Strict(strict) => Some(strict.clone()),
             Sandbox::Default | Sandbox::Off => None,
         };
+        let mut measures = wanted_measures(sandbox);
+        measures.remove(&Measure::Memory);
         Profile {
-            measures: wanted_measures(sandbox),
+            measures,
             namespaces: true,
             hidden: outermost_paths(&self.0.hidden),
             strict,
+            group: None,
         }
     }
 

@@ -131,6 +131,7 @@ impl Supervisor {
                     failure
                 }
             };
+            self.dependencies.processes.note_failure();
             let delay = backoff.delay();
             self.report_failure(&failure, delay);
             if self.wait_before_retry(&failure, delay).await {

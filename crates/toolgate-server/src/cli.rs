@@ -61,7 +61,7 @@ enum Command {
     Check(check::CheckCommand),
     /// List, describe, explain and call tools, through a running gateway or directly from a configuration
     Tools(tools::ToolsCommand),
-    /// Show how the processes of servers are isolated
+    /// List servers and what their processes use, and show how these are isolated
     Servers(servers::ServersCommand),
     Mcp(mcp::McpCommand),
     Connect(connect::ConnectCommand),

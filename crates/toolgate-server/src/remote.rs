@@ -2,13 +2,14 @@
 
 use anyhow::Context as _;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use url::Url;
 
 use crate::http::admin::changes::ImportResult;
+use crate::http::admin::process_usage::ProcessUsageView;
 use crate::http::admin::tools::{ToolEntry, ToolPage};
 use crate::http::execute::{MessageContent, ToolMessage};
 use crate::http::results::ResultPart;
@@ -19,6 +20,17 @@ pub(crate) struct RemoteGateway {
     client: Client,
     base_url: Url,
     key: Option<String>,
+}
+
+/// A server and what its processes use.
+#[derive(Debug, Serialize)]
+pub(crate) struct ServerSummary {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) reason: Option<String>,
+    /// Number of tools.
+    pub(crate) tools: usize,
+    pub(crate) process_usage: Option<ProcessUsageView>,
 }
 
 /// An error response of the gateway.
@@ -67,31 +79,57 @@ impl RemoteGateway {
         }
     }
 
-    /// Returns the names of unavailable servers with their states.
-    pub(crate) async fn unavailable_servers(&self) -> anyhow::Result<Vec<(String, String)>> {
+    /// Lists all servers, over all pages.
+    pub(crate) async fn list_servers(&self) -> anyhow::Result<Vec<ServerSummary>> {
         #[derive(Deserialize)]
         struct ClientPage {
             clients: Vec<Client>,
+            next_cursor: Option<String>,
         }
         #[derive(Deserialize)]
         struct Client {
             config: ClientConfig,
             state: String,
             reason: Option<String>,
+            tools: Vec<IgnoredAny>,
+            process_usage: Option<ProcessUsageView>,
         }
         #[derive(Deserialize)]
         struct ClientConfig {
             name: String,
         }
-        let page: ClientPage = self.get("api/mcp/clients", &[("limit", "1000")]).await?;
-        let unavailable = page
-            .clients
-            .into_iter()
-            .filter(|client| !matches!(client.state.as_str(), "healthy" | "disabled" | "asleep"));
+        let mut servers = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let cursor_param = cursor.as_deref().map(|cursor| ("cursor", cursor));
+            let query: Vec<_> = [("limit", "1000")]
+                .into_iter()
+                .chain(cursor_param)
+                .collect();
+            let page: ClientPage = self.get("api/mcp/clients", &query).await?;
+            servers.extend(page.clients.into_iter().map(|client| ServerSummary {
+                name: client.config.name,
+                state: client.state,
+                reason: client.reason,
+                tools: client.tools.len(),
+                process_usage: client.process_usage,
+            }));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(servers);
+            }
+        }
+    }
+
+    /// Returns the names of unavailable servers with their states.
+    pub(crate) async fn unavailable_servers(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let unavailable = self.list_servers().await?.into_iter();
+        let unavailable = unavailable
+            .filter(|server| !matches!(server.state.as_str(), "healthy" | "disabled" | "asleep"));
         Ok(unavailable
-            .map(|client| {
-                let state = format_state(&client.state, client.reason.as_deref());
-                (client.config.name, state)
+            .map(|server| {
+                let state = format_state(&server.state, server.reason.as_deref());
+                (server.name, state)
             })
             .collect())
     }

@@ -71,7 +71,7 @@ pub mod registry {
         ProbeResult, RegistryEntry, ResourceSubscription, ServerUnavailable,
     };
     pub use toolgate_mcp::sandbox::{Measure, MeasureReport, Mechanism, SandboxReport};
-    pub use toolgate_mcp::{ServerState, ServerStatus};
+    pub use toolgate_mcp::{ProcessUsage, ServerState, ServerStatus};
 }
 pub mod result;
 pub mod store;

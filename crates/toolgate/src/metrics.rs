@@ -3,6 +3,7 @@
 mod auth;
 mod bounds;
 mod models;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
+use servers::ServerMetrics;
 use toolgate_core::ToolId;
-use toolgate_mcp::ServerState;
 use toolgate_mcp::registry::Registry;
 
 /// Metrics of one gateway.
@@ -35,8 +36,9 @@ pub struct Metrics {
     models: ModelMetrics,
     auth: AuthMetrics,
     bounds: BoundMetrics,
+    servers: ServerMetrics,
     tools: Mutex<BTreeMap<ToolId, ToolTally>>,
-    /// Serializes scrapes, since each one rebuilds the server states.
+    /// Serializes scrapes, since each one rebuilds the metrics of servers.
     scrape: Mutex<()>,
 }
 
@@ -47,7 +49,6 @@ struct Families {
     bytes_sent: Family<ToolLabels, Counter>,
     bytes_received: Family<ToolLabels, Counter>,
     in_flight: Family<ServerLabels, Gauge>,
-    states: Family<StateLabels, Gauge>,
     tools: Gauge,
     /// Prompt tokens saved by code mode.
     saved_tokens: Counter,
@@ -117,12 +118,6 @@ struct ServerLabels {
     server: String,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StateLabels {
-    server: String,
-    state: &'static str,
-}
-
 /// Counts a call in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightCall(Gauge);
@@ -136,7 +131,6 @@ impl Metrics {
             bytes_sent: Family::default(),
             bytes_received: Family::default(),
             in_flight: Family::default(),
-            states: Family::default(),
             tools: Gauge::default(),
             generation: Gauge::default(),
             saved_tokens: Counter::default(),
@@ -159,11 +153,6 @@ impl Metrics {
             f.bytes_received,
         );
         prometheus.register("tool_calls_in_flight", "Tool calls in flight", f.in_flight);
-        prometheus.register(
-            "server_state",
-            "1 for the current state of a server",
-            f.states,
-        );
         prometheus.register("catalog_tools", "Tools in the catalog", f.tools);
         prometheus.register(
             "catalog_generation",
@@ -179,6 +168,7 @@ impl Metrics {
             models: ModelMetrics::new(&mut prometheus),
             auth: AuthMetrics::new(&mut prometheus),
             bounds: BoundMetrics::new(&mut prometheus),
+            servers: ServerMetrics::new(&mut prometheus),
             prometheus,
             families,
             tools: Mutex::default(),
@@ -300,20 +290,7 @@ impl Metrics {
     /// Renders the metrics in the OpenMetrics text format.
     pub(crate) fn render(&self, registry: &Registry) -> String {
         let _scrape = self.scrape.lock();
-        self.families.states.clear();
-        for entry in registry.entries() {
-            let now = entry.status().state;
-            for state in ServerState::ALL {
-                let labels = StateLabels {
-                    server: entry.server.name.to_string(),
-                    state: state.as_str(),
-                };
-                self.families
-                    .states
-                    .get_or_create(&labels)
-                    .set(i64::from(state == now));
-            }
-        }
+        self.servers.update(registry);
         let catalog = registry.catalog();
         self.families
             .tools

@@ -147,6 +147,8 @@ export interface ClientEntry {
    * nothing.
    */
   problems: ProblemLine[];
+  /** What the server's processes use; null for a server without one. */
+  process_usage: ProcessUsageView | null;
   prompts: string[];
   /** Negotiated protocol revision. */
   protocol_version: string | null;
@@ -417,7 +419,7 @@ export interface MeasureView {
    * strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
    */
   measure: string;
-  /** Feature of the kernel that enforces it. */
+  /** What enforces it: a feature of the kernel, or the gateway (`watchdog`). */
   mechanism: string | null;
   /** Why it is not in force. */
   reason: string | null;
@@ -481,6 +483,25 @@ export interface ProblemLine {
 
 export interface ProblemList {
   problems: ConfigurationProblem[];
+}
+
+/**
+ * What the processes of a stdio server use: those that the gateway started for its connections, and their
+ * descendants. Fields are null if the system does not tell.
+ */
+export interface ProcessUsageView {
+  /** Recent use of CPU in percent of one core. */
+  cpu_percent: number | null;
+  /** CPU time since the gateway's start, including that of processes which have ended. */
+  cpu_seconds: number | null;
+  /** Sum of the resident memory of the processes. */
+  memory_bytes: number | null;
+  /** Number of times that the server was stopped because it exceeded its memory limit. */
+  memory_limit_exceeded: number;
+  open_files: number | null;
+  processes: number | null;
+  /** Number of times that the server was started again after it had failed. */
+  restarts: number;
 }
 
 export interface ProviderPage {

@@ -30,12 +30,16 @@ pub struct StrictSandbox {
     pub limits: ProcessLimits,
 }
 
-/// Limits of each process of a server; `None` leaves the limit of the gateway.
+/// Limits of the processes of a server; `None` leaves the limit of the gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessLimits {
+    /// Resident memory of all processes of a connection together.
     pub memory_mb: Option<u64>,
+    /// CPU time of each process.
     pub cpu_seconds: Option<u64>,
+    /// Processes and threads of a connection together.
     pub processes: Option<u64>,
+    /// Open files of each process.
     pub files: Option<u64>,
 }
 
@@ -74,6 +78,14 @@ impl Sandbox {
             Self::Default => "default",
             Self::Off => "off",
             Self::Strict(_) => "strict",
+        }
+    }
+
+    /// Returns the limits of its processes, which only the strict profile has.
+    pub fn limits(&self) -> ProcessLimits {
+        match self {
+            Self::Strict(strict) => strict.limits,
+            Self::Default | Self::Off => ProcessLimits::default(),
         }
     }
 }

@@ -13,10 +13,11 @@ use crate::client_handler::{ClientHandler, SessionClient};
 use crate::environment::Environment;
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
+use crate::processes::ServerProcesses;
 use crate::sandbox::{SandboxReport, ServerLauncher};
 use crate::transport::http::{ClientError, HttpClients, ResolvedEndpoint, StreamableHttp};
 use crate::transport::sse::SseTransport;
-use crate::transport::stdio::{ChildCommand, SpawnError, StdioTransport};
+use crate::transport::stdio::{ChildCommand, ChildContext, SpawnError, StdioTransport};
 use crate::transport::{RequestError, StderrTail, Transport, TransportEvents};
 
 /// Why an embedded gateway does not isolate servers.
@@ -37,6 +38,8 @@ pub(crate) struct Dependencies {
     pub(crate) launcher: Option<ServerLauncher>,
     /// HTTP clients shared between servers.
     pub(crate) clients: HttpClients,
+    /// Accounts for the processes of a stdio server.
+    pub(crate) processes: Arc<ServerProcesses>,
     /// Collects the child's standard error.
     pub(crate) tail: StderrTail,
     pub(crate) tasks: TaskTracker,
@@ -90,13 +93,15 @@ impl Lane {
             ServerConnection::Stdio(stdio) => {
                 let command = sandboxed_command(stdio, dependencies).await?;
                 opening.explain_denials();
-                let (stdio, events) = StdioTransport::start(
-                    &command,
-                    dependencies.max_queued_bytes,
-                    &dependencies.tail,
-                    &dependencies.tasks,
-                    dependencies.handler(),
-                )?;
+                let context = ChildContext {
+                    lane: &opening.key.lane,
+                    max_queued_bytes: dependencies.max_queued_bytes,
+                    processes: &dependencies.processes,
+                    tail: &dependencies.tail,
+                    tasks: &dependencies.tasks,
+                    handler: dependencies.handler(),
+                };
+                let (stdio, events) = StdioTransport::start(&command, context)?;
                 opening.handshake(Transport::Stdio(stdio), events).await
             }
             ServerConnection::Http(http) => {
@@ -263,8 +268,9 @@ async fn sandboxed_command(
     let mut command = child_command(stdio, &dependencies.environment)?;
     match (&dependencies.launcher, &stdio.sandbox) {
         (Some(launcher), sandbox) => {
-            let call = launcher.prepare(&command, sandbox).await;
-            command.launcher = call.map_err(|error| OpenError::Config(error.to_string()))?;
+            let prepared = launcher.prepare(&command, sandbox).await;
+            let prepared = prepared.map_err(|error| OpenError::Config(error.to_string()))?;
+            (command.launcher, command.memory) = (prepared.launcher, prepared.memory);
         }
         (None, Sandbox::Strict(_)) => return Err(OpenError::Config(NO_LAUNCHER.to_owned())),
         (None, Sandbox::Default | Sandbox::Off) => {}
@@ -303,5 +309,6 @@ fn child_command(
         env,
         cwd: stdio.cwd.clone(),
         launcher: None,
+        memory: None,
     })
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use super::measures::apply_measures;
-use super::{ALLOCATOR_SETTINGS, MeasureReport, Profile};
+use super::{ALLOCATOR_SETTINGS, MeasureReport, Profile, cgroup};
 
 /// First argument of a launcher that executes a command.
 pub(super) const LAUNCH_FLAG: &str = "__launch-server";
@@ -43,6 +43,11 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let flag = args.next().unwrap_or_default();
     let profile = args.next().unwrap_or_default();
     let profile: Profile = serde_json::from_slice(profile.as_encoded_bytes())?;
+    // First, because the other measures take away what this needs.
+    if let Some(group) = &profile.group {
+        cgroup::join(group)
+            .map_err(|error| io::Error::other(format!("the sandbox failed: `memory`: {error}")))?;
+    }
     let reports = apply_measures(&profile);
     if flag == PROBE_FLAG {
         let text = serde_json::to_string(&reports)?;

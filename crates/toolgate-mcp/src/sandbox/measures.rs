@@ -15,6 +15,9 @@ mod user;
 
 use std::path::PathBuf;
 
+#[cfg(target_os = "linux")]
+use limits::ProcessCount;
+
 use super::{Measure, MeasureReport, Mechanism, Profile};
 
 /// Outcome of a measure: what enforces it, or why nothing does.
@@ -45,7 +48,13 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
         .as_ref()
         .and_then(|strict| strict.user.as_ref());
     let user = user.map(user::find);
+    let gateway_namespace = user_namespace();
     let mut outcomes = namespace::apply(profile);
+    let process_count = if user_namespace() == gateway_namespace {
+        ProcessCount::Shared
+    } else {
+        ProcessCount::Own
+    };
     let mut add = |measure, outcome: &dyn Fn() -> Outcome| {
         // A measure may have been applied by the namespaces already.
         let is_done = |(done, outcome): &(Measure, Outcome)| *done == measure && outcome.is_ok();
@@ -79,11 +88,17 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
             Some(user) => user.clone().and_then(user::switch),
             None => Err("no user is set".to_owned()),
         });
-        limits::apply(strict.limits, &mut add);
+        limits::apply(strict.limits, process_count, &mut add);
         // Last, because it stops what other measures do.
         add(Measure::SystemCalls, &system_calls::block);
     }
     outcomes
+}
+
+/// Identifies the user namespace of this process.
+#[cfg(target_os = "linux")]
+fn user_namespace() -> Option<PathBuf> {
+    std::fs::read_link("/proc/self/ns/user").ok()
 }
 
 /// Returns the directories in which a server works and may create files.

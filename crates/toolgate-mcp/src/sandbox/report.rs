@@ -27,13 +27,17 @@ pub enum Measure {
     SystemCalls,
     /// Another user than that of the gateway runs the server.
     User,
+    /// Memory of all processes together.
     Memory,
+    /// CPU time of each process.
     CpuTime,
+    /// Processes and threads.
     Processes,
+    /// Open files of each process.
     OpenFiles,
 }
 
-/// Feature of the kernel that enforces a measure.
+/// Feature of the kernel that enforces a measure, or the gateway itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
@@ -45,6 +49,10 @@ pub enum Mechanism {
     NoNewPrivs,
     Capabilities,
     ResourceLimit,
+    /// A control group.
+    Cgroup,
+    /// The gateway watches the processes.
+    Watchdog,
 }
 
 /// Whether a measure is in force.
@@ -94,6 +102,8 @@ impl Mechanism {
             Self::NoNewPrivs => "no_new_privs",
             Self::Capabilities => "capabilities",
             Self::ResourceLimit => "resource_limit",
+            Self::Cgroup => "cgroup",
+            Self::Watchdog => "watchdog",
         }
     }
 

@@ -4,11 +4,13 @@
 //! its descendants when the transport closes. The end of its stderr is kept in a bounded buffer.
 
 mod child;
+mod limited_child;
 mod outbox;
 
 use std::sync::Arc;
 
 use child::{ChildProcess, ShutdownCause};
+use limited_child::LimitedChild;
 use outbox::Outbox;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
@@ -25,7 +27,9 @@ use super::{OutgoingRequest, RequestError, StderrTail, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
 use crate::jsonrpc::{self, Object};
+use crate::lane::LaneId;
 use crate::line::{LineReader, MessageLine};
+use crate::processes::ServerProcesses;
 
 pub use child::{ChildCommand, LauncherCall, SpawnError};
 
@@ -38,17 +42,36 @@ pub struct StdioTransport {
     stop: CancellationToken,
 }
 
+/// Everything besides the command that a child needs.
+#[derive(Debug)]
+pub(crate) struct ChildContext<'a> {
+    pub(crate) lane: &'a LaneId,
+    /// Size of the messages that may wait for the child to read them.
+    pub(crate) max_queued_bytes: usize,
+    /// Accounts for the child's processes.
+    pub(crate) processes: &'a Arc<ServerProcesses>,
+    pub(crate) tail: &'a StderrTail,
+    /// Runs the tasks of the transport; its owner waits for them.
+    pub(crate) tasks: &'a TaskTracker,
+    pub(crate) handler: Arc<dyn ClientHandler>,
+}
+
 impl StdioTransport {
-    /// Starts the child. Its tasks run in `tasks`, whose owner waits for them. Messages of up to
-    /// `max_queued_bytes` wait for the child to read them.
-    pub fn start(
+    /// Starts the child.
+    pub(crate) fn start(
         command: &ChildCommand,
-        max_queued_bytes: usize,
-        tail: &StderrTail,
-        tasks: &TaskTracker,
-        handler: Arc<dyn ClientHandler>,
+        context: ChildContext<'_>,
     ) -> Result<(Self, TransportEvents), SpawnError> {
-        let (mut child, pipes) = ChildProcess::spawn(command)?;
+        let ChildContext {
+            lane,
+            max_queued_bytes,
+            processes,
+            tail,
+            tasks,
+            handler,
+        } = context;
+        let (child, pipes) = ChildProcess::spawn(command)?;
+        let processes = child.id().map(|pid| processes.add(pid, lane));
         let outbox = Outbox::new(max_queued_bytes);
         let (events, event_receiver) = mpsc::channel(16);
         let (close_notifier, close_receiver) = close_signal::channel();
@@ -70,11 +93,17 @@ impl StdioTransport {
         let reader = read_messages(pipes.stdout, router, outbox.clone());
         let mut stderr = tasks.spawn(capture_stderr(pipes.stderr, tail.clone()));
         let mut writer = tasks.spawn(write_messages(pipes.stdin, outbox.clone(), stop.clone()));
+        let mut child = LimitedChild {
+            child,
+            memory: command.memory.clone(),
+            processes,
+        };
         let tail = tail.clone();
         tasks.spawn(async move {
+            let mut exceeded = None;
             tokio::select! {
                 () = reader => {}
-                () = child.wait_exit() => {}
+                end = child.wait_end() => exceeded = end,
                 _ = &mut writer => {}
                 () = stop.cancelled() => {}
             }
@@ -86,7 +115,7 @@ impl StdioTransport {
             } else {
                 ShutdownCause::Failed
             };
-            let status = child.shut_down(cause).await;
+            let exit = child.shut_down(cause, exceeded).await;
             // Wait briefly for the rest of stderr; a grandchild may hold the pipe open forever.
             if tokio::time::timeout(child::EXIT_GRACE_PERIOD, &mut stderr)
                 .await
@@ -94,7 +123,6 @@ impl StdioTransport {
             {
                 stderr.abort();
             }
-            let exit = format!("server process exited ({status})");
             let reason = match tail.last_line() {
                 Some(line) => format!("{exit}: {line}"),
                 None => exit.clone(),

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use toolgate::registry::RegistryEntry;
 use toolgate::{Arguments, Caller, Gateway, ServerState, ToolCall};
 use toolgate_core::Config;
 use toolgate_core::pattern::strip_server_prefixes;
@@ -19,7 +21,7 @@ use crate::http::admin::sandbox::SandboxView;
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::auth;
 use crate::http::execute::ToolMessage;
-use crate::remote::{self, RemoteGateway, format_state};
+use crate::remote::{self, RemoteGateway, ServerSummary, format_state};
 
 /// Time after which the user is told which server the command waits for.
 const SLOW_START_NOTICE: Duration = Duration::from_secs(3);
@@ -181,6 +183,29 @@ impl CommandTarget {
                 )?)
             }
         }
+    }
+
+    /// Lists all servers and what their processes use.
+    pub(super) async fn list_servers(&self) -> anyhow::Result<Vec<ServerSummary>> {
+        let gateway = match self {
+            Self::Remote(remote) => return remote.list_servers().await,
+            Self::Local(gateway) => gateway,
+        };
+        let servers = gateway.servers();
+        servers.refresh_process_usage().await;
+        let catalog = gateway.catalog();
+        let summary = |entry: &Arc<RegistryEntry>| {
+            let status = entry.status();
+            let listing = catalog.listing(&entry.server.name);
+            ServerSummary {
+                name: entry.server.name.to_string(),
+                state: status.state.as_str().to_owned(),
+                reason: status.reason.clone(),
+                tools: listing.map_or(0, |listing| listing.tools.len()),
+                process_usage: servers.process_usage(&entry.server).map(Into::into),
+            }
+        };
+        Ok(servers.list().iter().map(summary).collect())
     }
 
     /// Returns how the process of a stdio server is isolated.

@@ -13,6 +13,7 @@ pub(crate) mod keys;
 pub(crate) mod page;
 pub(crate) mod permissions;
 pub(crate) mod problems;
+pub(crate) mod process_usage;
 pub(crate) mod providers;
 mod resource;
 pub(crate) mod roles;

@@ -95,6 +95,7 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
 #[utoipa::path(get, path = "/metrics", tag = "probes",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(app): State<App>) -> impl IntoResponse {
+    app.gateway().servers().refresh_process_usage().await;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], app.gateway().metrics())
 }

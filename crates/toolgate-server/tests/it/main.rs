@@ -53,6 +53,8 @@ mod names;
 mod optional_env;
 mod oracle;
 mod page;
+mod process_limits;
+mod process_usage;
 mod real_model;
 mod real_servers;
 mod resource_access;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::gate::{TestGate, clean_environment, run, serve_args, wait_for_url};
 
-/// A server with one tool, which runs any shell command.
+/// A server with tools that run any shell command, allocate memory and use CPU time.
 const SHELL_SERVER: &str = r#"
 import json, subprocess, sys
 for line in sys.stdin:
@@ -22,7 +22,13 @@ for line in sys.stdin:
         result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                   "serverInfo": {"name": "shell", "version": "1"}}
     elif request["method"] == "tools/list":
-        result = {"tools": [{"name": "sh", "inputSchema": {"type": "object"}}]}
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("sh", "hold", "spin")]}
+    elif request["method"] == "tools/call" and params["name"] == "hold":
+        held = b"x" * (params["arguments"]["mb"] * 1024 * 1024)
+        result = {"content": [{"type": "text", "text": "held"}]}
+    elif request["method"] == "tools/call" and params["name"] == "spin":
+        while True:
+            pass
     elif request["method"] == "tools/call":
         command = ["sh", "-c", params["arguments"]["command"]]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -65,6 +71,12 @@ pub(crate) fn measures(entry: &Value) -> Vec<(String, bool)> {
         (name, measure["in_force"].as_bool().unwrap())
     };
     measures.map(measure).collect()
+}
+
+/// Returns whether the tests run as root.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// Starts the gateway with a secret in its environment, as another user if one is given.
@@ -219,14 +231,6 @@ pub(crate) fn client_with_key(key: &str) -> reqwest::Client {
     client.build().unwrap()
 }
 
-/// Returns whether root runs the tests.
-pub(crate) fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|metadata| {
-        use std::os::unix::fs::MetadataExt as _;
-        metadata.uid() == 0
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_server_cannot_read_the_gateway_or_other_servers() {
     assert_default_profile_protects(None).await;
@@ -295,7 +299,6 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
         format!("echo x >> {folder}/private/file"),
         "ls /home /tmp".to_owned(),
         "file=$(mktemp /tmp/planted-XXXXXX) && rm $file".to_owned(),
-        "python3 -c 'bytearray(600_000_000)'".to_owned(),
         "python3 -c 'files = [open(\"/dev/null\") for _ in range(100)]'".to_owned(),
     ] {
         let output = shell(&gate, "off", &attempt).await;

@@ -101,6 +101,26 @@ async fn per_session_connection_and_calls_end_with_the_session() {
 }
 
 #[tokio::test]
+async fn process_usage_includes_the_processes_of_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let gate = start_gate(&per_session_zoo(&["--pid", file.to_str().unwrap()])).await;
+    let wait_for_processes = async |count: u64| {
+        eventually("the processes are counted", WAIT_TIMEOUT, async || {
+            let entry = gate.json("/api/mcp/client/zoo").await;
+            (entry["process_usage"]["processes"] == count).then_some(entry)
+        })
+        .await
+    };
+    wait_for_processes(1).await;
+    let (session, _) = open_session_with_process(&gate, &file).await;
+    wait_for_processes(2).await;
+    session.end(&gate).await;
+    let entry = wait_for_processes(1).await;
+    assert_eq!(entry["process_usage"]["restarts"], 0, "{entry}");
+}
+
+#[tokio::test]
 async fn per_session_connection_ends_with_its_server() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");

@@ -6,10 +6,10 @@ use std::time::Duration;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
-use toolgate_mcp::LocalServer;
 use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::{ProbeResult, RegistryEntry};
 use toolgate_mcp::sandbox::SandboxReport;
+use toolgate_mcp::{LocalServer, ProcessUsage};
 
 use super::{Inner, LocalServerOptions, StartError};
 use crate::caller::Caller;
@@ -66,6 +66,17 @@ impl<'a> Servers<'a> {
     /// servers.
     pub async fn sandbox_report(self, server: &ServerConfig) -> Option<Arc<SandboxReport>> {
         self.0.registry.sandbox_report(server).await
+    }
+
+    /// Returns what the processes of a stdio server use; `None` for other servers. The figures are at most
+    /// a few seconds old; [`Self::refresh_process_usage`] makes them current.
+    pub fn process_usage(self, server: &ServerConfig) -> Option<ProcessUsage> {
+        self.0.registry.process_usage(server)
+    }
+
+    /// Measures what the processes of all stdio servers use, unless that was done within the last second.
+    pub async fn refresh_process_usage(self) {
+        self.0.registry.refresh_process_usage().await;
     }
 
     /// Returns whether a request can see any part of any server, whether or not that server is up.

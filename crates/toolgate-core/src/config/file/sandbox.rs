@@ -42,13 +42,13 @@ pub struct SandboxTable {
     pub network: NetworkAccess,
     /// User that runs the program, by name or number. Possible only if root runs the gateway. Default: that of the gateway.
     pub user: Option<UserSetting>,
-    /// Maximum memory that each process allocates, in mebibytes. Default: no limit.
+    /// Maximum resident memory of all processes of the server together, in mebibytes. A server that exceeds it is stopped and started again. Default: no limit.
     #[schemars(range(min = 1, max = 16_777_216))]
     pub memory_mb: Option<u64>,
-    /// Maximum CPU time of each process, in seconds. Default: no limit.
+    /// Maximum CPU time of each process since its start, in seconds. Default: no limit.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub cpu_seconds: Option<u64>,
-    /// Maximum number of processes and threads. Cannot be enforced if the gateway runs as root. Default: no limit.
+    /// Maximum number of processes and threads of the server together. Needs user namespaces, and cannot be enforced if the gateway runs as root. Default: no limit.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub processes: Option<u64>,
     /// Maximum number of files that each process has open. Default: that of the gateway.

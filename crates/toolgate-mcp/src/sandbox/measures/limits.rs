@@ -1,40 +1,50 @@
-//! Resource limits of the strict profile.
+//! Resource limits of the strict profile, except for memory.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use toolgate_core::config::ProcessLimits;
 
 use super::{Measure, Mechanism, Outcome};
 
-const MEBIBYTE: u64 = 1024 * 1024;
+/// Who shares the kernel's count of processes with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProcessCount {
+    /// Nobody, since the server has a user namespace of its own.
+    Own,
+    /// All processes of the gateway's user.
+    Shared,
+}
 
 /// Passes every limit to `add`, which applies it.
-pub(super) fn apply(limits: ProcessLimits, add: &mut impl FnMut(Measure, &dyn Fn() -> Outcome)) {
-    // Counts what is allocated. A limit of the address space would stop Node, which reserves far more
-    // than it uses.
-    add(Measure::Memory, &|| {
-        let bytes = limits.memory_mb.map(|size| size.saturating_mul(MEBIBYTE));
-        set_limit(Resource::Data, bytes)
-    });
+pub(super) fn apply(
+    limits: ProcessLimits,
+    count: ProcessCount,
+    add: &mut impl FnMut(Measure, &dyn Fn() -> Outcome),
+) {
     add(Measure::CpuTime, &|| {
-        set_limit(Resource::Cpu, limits.cpu_seconds)
+        // The kernel sends SIGXCPU at the first limit, which shows what has happened, and SIGKILL at the
+        // second one.
+        let maximum = limits.cpu_seconds.map(|seconds| seconds.saturating_add(1));
+        set_limit(Resource::Cpu, limits.cpu_seconds, maximum)
     });
     add(Measure::Processes, &|| {
         if rustix::process::getuid().is_root() {
             return Err("the kernel does not limit the processes of root".to_owned());
         }
-        set_limit(Resource::Nproc, limits.processes)
+        if count == ProcessCount::Shared {
+            return Err(
+                "without a user namespace, all processes of the gateway's user would count"
+                    .to_owned(),
+            );
+        }
+        set_limit(Resource::Nproc, limits.processes, limits.processes)
     });
     add(Measure::OpenFiles, &|| {
-        set_limit(Resource::Nofile, limits.files)
+        set_limit(Resource::Nofile, limits.files, limits.files)
     });
 }
 
-fn set_limit(resource: Resource, limit: Option<u64>) -> Outcome {
-    let limit = Rlimit {
-        current: limit,
-        maximum: limit,
-    };
-    setrlimit(resource, limit)
+fn set_limit(resource: Resource, current: Option<u64>, maximum: Option<u64>) -> Outcome {
+    setrlimit(resource, Rlimit { current, maximum })
         .map(|()| Mechanism::ResourceLimit)
         .map_err(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! Starting a child process, and terminating it with its descendants.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -8,6 +9,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
+
+use crate::sandbox::MemoryLimit;
 
 /// Time a child gets to exit after its stdin closed, and again after SIGTERM and SIGKILL.
 pub(super) const EXIT_GRACE_PERIOD: Duration = Duration::from_millis(1500);
@@ -27,6 +30,8 @@ pub struct ChildCommand {
     pub cwd: Option<PathBuf>,
     /// The launcher that executes the command in its sandbox; `None` executes it directly.
     pub launcher: Option<LauncherCall>,
+    /// Limit on the memory of its processes.
+    pub(crate) memory: Option<MemoryLimit>,
 }
 
 /// How to start the launcher of a sandbox, in front of the command.
@@ -148,6 +153,11 @@ impl ChildProcess {
         Ok((Self { process, group }, pipes))
     }
 
+    /// Returns the process number, unless the process has exited and that was noticed.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// Waits until the process has exited and its remaining output could be read. Its pipes may
     /// stay open longer if a descendant holds them.
     pub(super) async fn wait_exit(&mut self) {
@@ -167,6 +177,9 @@ impl ChildProcess {
         self.signal(Signal::KILL);
         match status {
             _ if cause == ShutdownCause::Requested => "stopped".to_owned(),
+            Some(status) if status.signal() == Some(Signal::XCPU.as_raw()) => {
+                "CPU time used up, see `sandbox.cpu_seconds`".to_owned()
+            }
             Some(status) => status.to_string(),
             None => "not responding to signals".to_owned(),
         }

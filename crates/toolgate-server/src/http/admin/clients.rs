@@ -23,6 +23,7 @@ use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
 use super::page::PageParams;
+use super::process_usage::ProcessUsageView;
 use super::sandbox::SandboxView;
 use super::stats::FiguresView;
 use crate::configuration::{ConfigSnapshot, ConfigSource};
@@ -73,6 +74,15 @@ pub(crate) struct ClientEntry {
     /// Isolation of the server's process; null for a server without one.
     #[schema(required)]
     sandbox: Option<SandboxView>,
+    /// What the server's processes use; null for a server without one.
+    #[schema(required)]
+    process_usage: Option<ProcessUsageView>,
+}
+
+/// What is known about the process of a server.
+struct ProcessView {
+    sandbox: Option<SandboxView>,
+    usage: Option<ProcessUsageView>,
 }
 
 /// A server's configuration, with secrets masked.
@@ -173,11 +183,12 @@ pub(crate) async fn list(
 ) -> Result<Json<ClientPage>, ApiError> {
     let entries = app.gateway().servers().list().into_iter();
     let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
+    app.gateway().servers().refresh_process_usage().await;
     let snapshot = StatusSnapshot::new(&app);
     let mut clients = Vec::new();
     for entry in &entries {
-        let sandbox = sandbox_view(&app, &entry.server).await;
-        clients.push(ClientEntry::new(entry, sandbox, &snapshot));
+        let process = ProcessView::new(&app, &entry.server).await;
+        clients.push(ClientEntry::new(entry, process, &snapshot));
     }
     Ok(Json(ClientPage {
         clients,
@@ -215,13 +226,20 @@ pub(super) fn find_server(app: &App, id: &str) -> Result<Arc<RegistryEntry>, Api
 
 pub(super) async fn client_entry(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
     let entry = find_server(app, id)?;
-    let sandbox = sandbox_view(app, &entry.server).await;
-    Ok(ClientEntry::new(&entry, sandbox, &StatusSnapshot::new(app)))
+    app.gateway().servers().refresh_process_usage().await;
+    let process = ProcessView::new(app, &entry.server).await;
+    Ok(ClientEntry::new(&entry, process, &StatusSnapshot::new(app)))
 }
 
-async fn sandbox_view(app: &App, server: &ServerConfig) -> Option<SandboxView> {
-    let report = app.gateway().servers().sandbox_report(server).await;
-    report.as_deref().map(SandboxView::new)
+impl ProcessView {
+    async fn new(app: &App, server: &ServerConfig) -> Self {
+        let servers = app.gateway().servers();
+        let report = servers.sandbox_report(server).await;
+        Self {
+            sandbox: report.as_deref().map(SandboxView::new),
+            usage: servers.process_usage(server).map(Into::into),
+        }
+    }
 }
 
 /// Snapshot of the state of all servers, so that one response is consistent.
@@ -267,7 +285,7 @@ impl StatusSnapshot {
 }
 
 impl ClientEntry {
-    fn new(entry: &RegistryEntry, sandbox: Option<SandboxView>, snapshot: &StatusSnapshot) -> Self {
+    fn new(entry: &RegistryEntry, process: ProcessView, snapshot: &StatusSnapshot) -> Self {
         let status = entry.status();
         let offer = snapshot.catalog.listing(&entry.server.name);
         let keys = |items: &[toolgate_core::catalog::ListedItem]| {
@@ -308,7 +326,8 @@ impl ClientEntry {
                 .get(entry.server.name.as_str())
                 .map(Into::into)
                 .unwrap_or_default(),
-            sandbox,
+            sandbox: process.sandbox,
+            process_usage: process.usage,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct MeasureView {
     /// strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
     pub(crate) measure: String,
     pub(crate) in_force: bool,
-    /// Feature of the kernel that enforces it.
+    /// What enforces it: a feature of the kernel, or the gateway (`watchdog`).
     #[schema(required)]
     pub(crate) mechanism: Option<String>,
     /// Why it is not in force.
