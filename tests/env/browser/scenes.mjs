@@ -58,6 +58,7 @@ export async function addServer({ open, url, command }) {
 
   const sheet = page.getByRole("dialog", { name: "zoo" });
   await sheet.getByText("Healthy").waitFor();
+  const processes = await sheet.getByText("of memory").textContent();
   await sheet.getByRole("switch", { name: "Code Mode Client" }).click();
   await sheet.getByRole("switch", { name: "Automatically execute tool add" }).click();
   await sheet.getByRole("switch", { name: "Enable fail" }).click();
@@ -89,7 +90,7 @@ export async function addServer({ open, url, command }) {
   await page.getByRole("button", { name: "Run" }).click();
   const failure = await outcome.getByRole("alert").textContent();
   const line = await page.locator(".gutter .error-line").textContent();
-  return { error, tried, states, result: JSON.parse(result), printed, failure, line };
+  return { error, tried, processes, states, result: JSON.parse(result), printed, failure, line };
 }
 
 /** Shows why a server is unavailable, changes and deletes servers, imports one, and changes settings. */

@@ -3,7 +3,7 @@
 import { useState } from "react";
 
 import { request } from "../api/client.ts";
-import { useAction, useReloadOn, useResource } from "../api/hooks.ts";
+import { useAction, usePolling, useReloadOn, useResource } from "../api/hooks.ts";
 import type { ClientEntry as Client } from "../api/schema.ts";
 import { Badge, CodeBlock, ErrorNotice, Loading, Status } from "../ui/components.tsx";
 import { ConfirmDialog, discardWarning, Sheet } from "../ui/sheet.tsx";
@@ -11,7 +11,7 @@ import { AvailableTools } from "./available-tools.tsx";
 import { BasicInformation } from "./basic-information.tsx";
 import { ServerStatus } from "./status.tsx";
 import { buildServerPatch, isEmpty, toDraft, type Draft } from "./draft.ts";
-import { describeState, useRetryTimer } from "./state.ts";
+import { describeState, usagePollInterval, useRetryTimer } from "./state.ts";
 
 const UNSAVED_WARNING = discardWarning("Your changes have not been saved.");
 
@@ -26,6 +26,7 @@ export function ServerSheet({ id, onClose, onChanged }: Props) {
   const client = useResource(id, (signal) => request<Client>(path, { signal }));
   useReloadOn(["server", "call"], client.reload);
   useRetryTimer(client.data && [client.data], client.reload);
+  usePolling(client.data && usagePollInterval([client.data]), client.reload);
   if (client.data === null) {
     return (
       <Sheet title={id} onClose={onClose}>

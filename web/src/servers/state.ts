@@ -66,6 +66,13 @@ export function useRetryTimer(clients: readonly Client[] | null, reload: () => v
   }, [next, reload]);
 }
 
+const USAGE_POLL_INTERVAL_MS = 5000;
+
+/** Returns the interval at which to load what processes use, of which changes send no events. */
+export function usagePollInterval(clients: readonly Client[]): number | null {
+  return clients.some(({ process_usage }) => process_usage !== null) ? USAGE_POLL_INTERVAL_MS : null;
+}
+
 /** Returns the command or URL of a server on one line. */
 export function describeEndpoint({ config }: Client): string {
   const stdio = config.stdio_config;

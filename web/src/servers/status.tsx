@@ -3,7 +3,14 @@
 import { Fragment } from "react";
 
 import type { ClientEntry as Client } from "../api/schema.ts";
-import { formatDateTime, formatDuration, formatNumber, formatRelativeTime, pluralize } from "../ui/format.ts";
+import {
+  formatBytes,
+  formatDateTime,
+  formatDuration,
+  formatNumber,
+  formatRelativeTime,
+  pluralize,
+} from "../ui/format.ts";
 import { Notice } from "../ui/components.tsx";
 import { describeProblem, describeState } from "./state.ts";
 
@@ -13,6 +20,7 @@ export function ServerStatus({ client }: { client: Client }) {
     ["Since", `${formatDateTime(client.since)} (${formatRelativeTime(client.since)})`],
     ["Server", describeVersion(client)],
     ["Calls", client.figures.calls === 0 ? null : describeCalls(client)],
+    ["Processes", describeProcesses(client)],
     ["Also offers", describeOtherFeatures(client)],
     ["Instructions", client.instructions],
   ];
@@ -60,6 +68,25 @@ function describeCalls({ figures, in_flight }: Client): string {
     in_flight > 0 ? `${formatNumber(in_flight)} in progress` : null,
   ];
   return parts.filter((part) => part !== null).join(", ");
+}
+
+/** Describes what the processes of a server use, as far as that is known. */
+function describeProcesses({ process_usage: usage }: Client): string | null {
+  if (usage === null) {
+    return null;
+  }
+  const { processes, memory_bytes, cpu_percent, open_files, restarts, memory_limit_exceeded } = usage;
+  // A stopped server uses nothing, which its state already says.
+  const running = processes !== 0;
+  const parts = [
+    running && processes !== null ? formatNumber(processes) : null,
+    running && memory_bytes !== null ? `${formatBytes(memory_bytes)} of memory` : null,
+    running && cpu_percent !== null ? `${cpu_percent.toFixed(1)} % CPU` : null,
+    running && open_files !== null ? pluralize(open_files, "open file") : null,
+    restarts > 0 ? pluralize(restarts, "restart") : null,
+    memory_limit_exceeded > 0 ? `memory limit exceeded ${pluralize(memory_limit_exceeded, "time")}` : null,
+  ];
+  return parts.filter((part) => part !== null).join(", ") || null;
 }
 
 function describeOtherFeatures({ resources, prompts }: Client): string | null {

@@ -3,15 +3,21 @@
 import { useState } from "react";
 
 import { fetchAll } from "../api/client.ts";
-import { useReloadOn, useResource } from "../api/hooks.ts";
+import { usePolling, useReloadOn, useResource } from "../api/hooks.ts";
 import type { ClientEntry as Client } from "../api/schema.ts";
 import { navigate } from "../route.ts";
-import { formatNumber } from "../ui/format.ts";
+import { formatBytes, formatNumber } from "../ui/format.ts";
 import { Badge, EmptyState, ErrorNotice, Loading, PageHeader, Status, Table } from "../ui/components.tsx";
 import { AddServer } from "./add.tsx";
 import { ImportServers } from "./import.tsx";
 import { ServerSheet } from "./sheet.tsx";
-import { describeEndpoint, describeProblem, describeState, useRetryTimer } from "./state.ts";
+import {
+  describeEndpoint,
+  describeProblem,
+  describeState,
+  usagePollInterval,
+  useRetryTimer,
+} from "./state.ts";
 
 type OpenSheet = "add" | "import" | null;
 
@@ -21,6 +27,7 @@ export function ServersView({ item }: { item: string | null }) {
   );
   useReloadOn(["server", "call"], reload);
   useRetryTimer(data, reload);
+  usePolling(data && usagePollInterval(data), reload);
   const [open, setOpen] = useState<OpenSheet>(null);
   const close = () => setOpen(null);
   return (
@@ -62,7 +69,17 @@ function NoServers({ onAdd }: { onAdd: () => void }) {
 
 function ServerTable({ clients }: { clients: Client[] }) {
   return (
-    <Table columns={["Server", "State", { number: "Tools" }, "Transport", { number: "Calls" }, "Settings"]}>
+    <Table
+      columns={[
+        "Server",
+        "State",
+        { number: "Tools" },
+        "Transport",
+        { number: "Calls" },
+        { number: "Memory" },
+        "Settings",
+      ]}
+    >
       {clients.map((client) => (
         <ServerRow key={client.config.client_id} client={client} />
       ))}
@@ -74,6 +91,7 @@ function ServerRow({ client }: { client: Client }) {
   const { config, figures } = client;
   const { label, tone } = describeState(client.state);
   const problem = describeProblem(client);
+  const memory = client.process_usage?.memory_bytes;
   return (
     <tr className="clickable" onClick={() => navigate("servers", config.name)}>
       <td className="wide">
@@ -94,6 +112,9 @@ function ServerRow({ client }: { client: Client }) {
       <td>{config.connection_type}</td>
       <td className="number" data-label="Calls">
         {formatNumber(figures.calls)}
+      </td>
+      <td className="number" data-label="Memory">
+        {memory ? formatBytes(memory) : "–"}
       </td>
       <td>
         <span className="row">

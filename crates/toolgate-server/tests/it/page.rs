@@ -210,6 +210,8 @@ async fn user_adds_server_and_runs_script() {
         results["tried"].as_str().unwrap().contains("echo"),
         "{results}"
     );
+    let processes = results["processes"].as_str().unwrap();
+    assert!(processes.starts_with("1, "), "{results}");
     let switched = json!({"Code Mode Client": "true", "Automatically execute tool add": "true",
         "Enable add": "true", "Enable fail": "false", "Approval by": "User of the client"});
     assert_eq!(results["states"], switched);
