@@ -12,7 +12,7 @@ BROWSER := tests/env/browser/node_modules/.browser.json
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build dist web web-test test soak quick check deny docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env system-packages clean
+.PHONY: help demo run build dist web web-test test soak quick check deny docs bench bench-abuse bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env system-packages clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ bench: bench-build $(if $(TARGET),,dist) ## Benchmark the gateway (QUICK=1, ONLY
 
 bench-build:
 	cargo build --profile dist --locked --package toolgate-bench
+
+bench-abuse: bench-build dist ## Measure a caller's latency beside others who abuse the gateway; see docs/security.md
+	$(BENCH) abuse --binary $(TARGET_DIR)/dist/toolgate
 
 bench-mock: bench-build ## Start the mock upstreams on http://127.0.0.1:9900, to benchmark other gateways
 	$(BENCH) mock --port $(or $(PORT),9900) --stay

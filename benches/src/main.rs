@@ -1,5 +1,6 @@
 //! Load harness. `run` measures, and starts the other commands as separate processes.
 
+mod abuse;
 mod callgrind;
 mod case;
 mod flags;
@@ -39,9 +40,9 @@ const RUN_FLAGS: [&str; 12] = [
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (command, rest) = args
-        .split_first()
-        .context("missing command; expected `run`, `profile`, `guard`, `mock`, `pipe` or `load`")?;
+    let (command, rest) = args.split_first().context(
+        "missing command; expected `run`, `abuse`, `profile`, `guard`, `mock`, `pipe` or `load`",
+    )?;
     match command.as_str() {
         "run" => until_stopped(Box::pin(run::main(&Flags::parse(rest, &RUN_FLAGS)?))),
         "profile" => {
@@ -51,6 +52,10 @@ fn main() -> anyhow::Result<()> {
         "guard" => {
             let known = ["binary", "file", "build", "times", "record", "if-possible"];
             until_stopped(Box::pin(guard::main(&Flags::parse(rest, &known)?)))
+        }
+        "abuse" => {
+            let known = ["binary", "seconds"];
+            until_stopped(Box::pin(abuse::main(&Flags::parse(rest, &known)?)))
         }
         "mock" => {
             let flags = Flags::parse(rest, &["port", "stay"])?;

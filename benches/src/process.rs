@@ -108,6 +108,11 @@ impl CpuTimes {
     }
 }
 
+/// Returns the processes that a process has started.
+pub(crate) fn children(of: u32) -> impl Iterator<Item = u32> {
+    processes().filter(move |id| parent(*id) == Some(of))
+}
+
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -45,7 +45,7 @@ impl Default for CapacityLimits {
             session_connections: share(256, 16),
             session_idle_timeout: Duration::from_secs(30 * 60),
             session_disconnect_timeout: Duration::from_secs(60),
-            runs: share(256, 64),
+            runs: share(2048, 1024),
             max_scripts_per_key: None,
             max_turn_bytes: 64 * MEBIBYTE,
             max_queued_bytes: 64 * MEBIBYTE,

@@ -386,7 +386,7 @@ impl LimitReached {
     pub(crate) fn share(owner: Option<&str>, bound: Bound, max: usize) -> Self {
         let owner = match owner {
             Some(key) => format!("key `{key}`"),
-            None => "the callers without a key together".to_owned(),
+            None => "all callers without a key".to_owned(),
         };
         Self::Share { owner, bound, max }
     }

@@ -190,9 +190,10 @@ impl Bound {
     /// Describes that a caller has as much as it may.
     pub(crate) fn describe(self, owner: &str, max: usize) -> String {
         let unit = self.unit();
+        let limit = format!("the limit of {max} {unit} for {owner} is reached");
         match self.config_key() {
-            Some(key) => format!("{owner} has {max} {unit}, the maximum (`{key}`)"),
-            None => format!("{owner} has {max} {unit}, the maximum"),
+            Some(key) => format!("{limit} (`{key}`)"),
+            None => limit,
         }
     }
 }

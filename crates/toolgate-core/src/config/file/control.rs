@@ -80,10 +80,10 @@ pub struct CapacityTable {
     /// Time after which a session's connections to servers close if its client listened for messages and no longer
     /// does. Default `60s`.
     pub session_disconnect_timeout: Option<ConfigDuration>,
-    /// Maximum number of concurrent agent runs. Default 256.
+    /// Maximum number of concurrent agent runs. Default 2048.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_runs: Option<u32>,
-    /// Maximum number of concurrent agent runs of one key. Default 64.
+    /// Maximum number of concurrent agent runs of one key. Default 1024.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_runs_per_key: Option<u32>,
     /// Maximum number of concurrent scripts of one key; further ones are queued. Default half of
