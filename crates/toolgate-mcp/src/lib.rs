@@ -13,6 +13,7 @@ pub mod environment;
 pub mod handshake;
 pub mod jsonrpc;
 pub mod lane;
+pub mod large;
 pub mod line;
 pub mod local;
 pub mod param_header;

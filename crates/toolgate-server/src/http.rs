@@ -10,6 +10,7 @@ pub(crate) mod execute;
 mod extract;
 pub(crate) mod guard;
 pub(crate) mod health;
+mod large_request;
 mod load;
 pub(crate) mod mcp;
 pub(crate) mod models;
@@ -188,7 +189,13 @@ async fn answer(
         request.map(|body| Body::new(ProgressBody::new(body, Arc::clone(&connection))));
     request.extensions_mut().insert(ConnectInfo(peer));
     request.extensions_mut().insert(connection);
-    let response = router.oneshot(request).await?;
+    let is_large = large_request::is_large(request.method(), request.headers());
+    let response = router.oneshot(request);
+    let response = if is_large {
+        large_request::process(response).await?
+    } else {
+        response.await?
+    };
     Ok(response.map(|body| BusyBody::new(body, served)))
 }
 

@@ -97,6 +97,9 @@ pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{
     Catalog, Config, NameStyle, ServerName, ToolId, ToolName, catalog, policy, scope,
 };
+/// Processes large requests; only the binary needs it.
+#[doc(hidden)]
+pub use toolgate_mcp::large;
 /// Reads messages from standard input; only the binary needs it.
 #[doc(hidden)]
 pub use toolgate_mcp::line;

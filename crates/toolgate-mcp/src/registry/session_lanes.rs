@@ -172,8 +172,8 @@ impl LaneTable {
     /// Removes a slot if its place is needed for another one of the owner.
     fn make_room(&mut self, owner: Option<&Arc<str>>) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
         let entries = self.slots.iter().map(|(key, slot)| SharedEntry {
-            key: key.clone(),
-            owner: slot.owner.clone(),
+            key,
+            owner: slot.owner.as_ref(),
             last_used: *slot.last_used.lock(),
             is_idle: slot.calls.is_empty(),
         });

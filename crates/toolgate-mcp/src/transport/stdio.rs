@@ -28,6 +28,7 @@ use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
 use crate::jsonrpc::{self, Object};
 use crate::lane::LaneId;
+use crate::large::run_large;
 use crate::line::{LineReader, MessageLine};
 use crate::processes::ServerProcesses;
 
@@ -234,9 +235,11 @@ async fn read_messages(stdout: ChildStdout, router: MessageRouter, outbox: Outbo
         match line {
             MessageLine::Text(text) => {
                 let outbox = outbox.clone();
-                router.route(&text, move |reply| {
-                    // A child that does not read would not see the reply either.
-                    let _ = outbox.push(None, to_single_line(reply));
+                run_large(text.len(), || {
+                    router.route(&text, move |reply| {
+                        // A child that does not read would not see the reply either.
+                        let _ = outbox.push(None, to_single_line(reply));
+                    });
                 });
             }
             MessageLine::TooLong { id: Some(id) } => {

@@ -1,7 +1,7 @@
 //! Evaluates the arguments of a call: validates them, and applies rules and scanner.
 //!
-//! The time that takes grows with the size of the arguments. Large ones are evaluated on threads of
-//! their own, a few at a time and one per caller, so that they do not delay the calls of others.
+//! The time that takes grows with the size of the arguments. Large ones are evaluated a few at a time and one
+//! per caller, so that they do not delay the calls of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,12 @@ use toolgate_core::catalog::Tool;
 use toolgate_core::config::{OnDanger, ScannerSettings};
 use toolgate_core::policy::{Decision, Judgement, Verdict};
 use toolgate_core::scan::{Danger, ScanFinding, scan};
+use toolgate_mcp::large::{LARGE_BYTES, run_large};
 
 use crate::call::{Arguments, CallError, LimitReached};
 use crate::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits};
 use crate::metrics::Bound;
 
-/// Size from which arguments are evaluated on a thread of their own.
-const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_LIMITS: QueueLimits = QueueLimits {
     slots: 2,
     slots_per_owner: 1,
@@ -25,7 +24,7 @@ const LARGE_LIMITS: QueueLimits = QueueLimits {
 /// Time after which a refused call is worth another try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs evaluations. Clones share the threads for large arguments.
+/// Runs evaluations. Clones share the slots for large arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Evaluations(FairQueue);
 
@@ -58,7 +57,8 @@ impl Evaluations {
         owner: &Owner,
         evaluation: Evaluation,
     ) -> Result<Evaluated, CallError> {
-        if evaluation.arguments.raw().get().len() < LARGE_BYTES {
+        let bytes = evaluation.arguments.raw().get().len();
+        if bytes < LARGE_BYTES {
             return evaluation.run();
         }
         let slot = self.0.acquire(owner).await.map_err(|error| match error {
@@ -72,18 +72,9 @@ impl Evaluations {
             },
             NoSlot::Closed => CallError::Stopping,
         })?;
-        let work = tokio::task::spawn_blocking(move || {
-            // Held until the work is done, also if the call is cancelled.
-            let _slot = slot;
-            evaluation.run()
-        });
-        match work.await {
-            Ok(evaluated) => evaluated,
-            Err(stopped) => match stopped.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(CallError::Stopping),
-            },
-        }
+        let evaluated = run_large(bytes, || evaluation.run());
+        drop(slot);
+        evaluated
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::config::ServerConnection;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
+use toolgate_mcp::large::run_large;
 use toolgate_mcp::local::CallIdentity;
 
 use super::authorize::AuthorizedCall;
@@ -179,7 +180,8 @@ impl Inner {
             }
             None => answer?,
         };
-        let (result, handle) = self.truncate_result(context, result);
+        let bytes = result.raw().get().len();
+        let (result, handle) = run_large(bytes, || self.truncate_result(context, result));
         Ok(Outcome {
             fallback_for: target.fallback_for.clone(),
             handle,
@@ -220,14 +222,13 @@ impl Inner {
             // The client repeats the call with its input; the approval covers that call too.
             progress.keep_tickets(id);
         }
-        let result = self.sanitize_result(raw, &context.rules);
-        let warnings = &mut progress.attempt.record.warnings;
-        output_schema::check(
-            &tool,
-            &result,
-            context.rules.results.output_schema,
-            warnings,
-        )?;
+        let result = run_large(raw.get().len(), || {
+            let result = self.sanitize_result(raw, &context.rules);
+            let warnings = &mut progress.attempt.record.warnings;
+            let on_invalid = context.rules.results.output_schema;
+            output_schema::check(&tool, &result, on_invalid, warnings)?;
+            Ok::<_, CallError>(result)
+        })?;
         if let Some((key, ttl)) = cache_key.filter(|_| !outdated) {
             self.result_cache.insert(key, &result, ttl);
         }

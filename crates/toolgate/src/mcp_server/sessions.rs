@@ -54,8 +54,8 @@ impl Sessions {
         let ended = {
             let mut open = self.open.lock();
             let entries = open.iter().map(|(id, session)| SharedEntry {
-                key: id.clone(),
-                owner: session.owner.caller.key().cloned(),
+                key: id,
+                owner: session.owner.caller.key(),
                 last_used: session.last_used(),
                 is_idle: true,
             });
