@@ -264,6 +264,7 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
         Measure::DataHidden,
         Measure::ProcessesIsolated,
         Measure::SignalsBlocked,
+        Measure::LimitsIsolated,
         Measure::NoNewPrivileges,
         Measure::CapabilitiesDropped,
     ]);

@@ -419,8 +419,9 @@ impl Gateway {
 
     /// Fails if new sessions, streams and runs are refused.
     pub fn check_load(&self) -> Result<(), CallError> {
-        let checked = self.0.engine.load().check();
-        checked.inspect_err(|_| self.report_bound(Bound::Load, ""))
+        let load = self.0.engine.load();
+        load.check()
+            .inspect_err(|_| self.report_bound(load.bound(), ""))
     }
 
     /// Returns all metrics in the OpenMetrics text format.

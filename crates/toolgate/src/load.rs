@@ -5,6 +5,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::call::CallError;
+use crate::metrics::Bound;
 
 /// Time after which a request that was refused under load is worth another try.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -22,12 +23,24 @@ pub enum LoadLevel {
 }
 
 /// The load and its reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The level.
     pub level: LoadLevel,
     /// What is in short supply.
     pub reason: String,
+    /// The bound that requests reach which are refused because of it.
+    pub bound: Bound,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            level: LoadLevel::Normal,
+            reason: String::new(),
+            bound: Bound::Load,
+        }
+    }
 }
 
 /// The current load.
@@ -69,6 +82,11 @@ impl CurrentLoad {
             }
         }
         self.0.store(load.into());
+    }
+
+    /// Returns the bound that refused requests reach.
+    pub(crate) fn bound(&self) -> Bound {
+        self.0.load().bound
     }
 
     /// Fails if work of less importance is refused.

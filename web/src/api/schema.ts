@@ -415,7 +415,7 @@ export interface KeyView {
 export interface MeasureView {
   in_force: boolean;
   /**
-   * `data_hidden`, `processes_isolated`, `signals_blocked`, `no_new_privileges`, `capabilities_dropped`; with the
+   * `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `no_new_privileges`, `capabilities_dropped`; with the
    * strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
    */
   measure: string;

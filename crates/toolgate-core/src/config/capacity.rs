@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::build::set_if_some;
+use super::duration::ConfigDuration;
 use super::file::CapacityTable;
 
 /// Limits that keep one caller from starving others. Callers without a key count as one caller.
@@ -86,13 +87,15 @@ impl CapacityLimits {
             &mut connections.max_per_key,
             count(max_session_connections_per_key),
         );
-        set_if_some(
-            &mut self.session_idle_timeout,
-            session_idle_timeout.map(|time| time.0),
-        );
+        // A session that ends at once is of no use, so 0 stands for the default, as in `[http]`.
+        let time = |given: Option<ConfigDuration>| {
+            let time = given.map(|time| time.0);
+            time.filter(|time| !time.is_zero())
+        };
+        set_if_some(&mut self.session_idle_timeout, time(session_idle_timeout));
         set_if_some(
             &mut self.session_disconnect_timeout,
-            session_disconnect_timeout.map(|time| time.0),
+            time(session_disconnect_timeout),
         );
         set_if_some(&mut self.runs.max, count(max_runs));
         set_if_some(&mut self.runs.max_per_key, count(max_runs_per_key));

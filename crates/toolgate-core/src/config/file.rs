@@ -128,7 +128,7 @@ pub struct HttpTable {
     pub max_connections_per_key: Option<u32>,
     /// Maximum time to receive the headers of a request. Default `10s`.
     pub header_timeout: Option<ConfigDuration>,
-    /// Maximum time without progress while the body of a request is received. Default `30s`.
+    /// Maximum time without progress while the body of a request is received or a response is sent. Default `30s`.
     pub body_timeout: Option<ConfigDuration>,
     /// Maximum time between two requests on a connection. Default `60s`.
     pub idle_timeout: Option<ConfigDuration>,

@@ -78,6 +78,7 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
     add(Measure::DataHidden, &|| domain::hide_paths(&profile.hidden));
     add(Measure::ProcessesIsolated, &domain::isolate_processes);
     add(Measure::SignalsBlocked, &domain::block_signals);
+    add(Measure::LimitsIsolated, &system_calls::protect_limits);
     if let Some(strict) = &profile.strict {
         add(Measure::Paths, &|| domain::restrict_paths(strict));
         add(Measure::Network, &|| {

@@ -15,6 +15,8 @@ pub enum Measure {
     ProcessesIsolated,
     /// Signals reach only the server's own processes.
     SignalsBlocked,
+    /// Limits of other processes cannot be changed.
+    LimitsIsolated,
     /// Programs such as `sudo` do not give more privileges.
     NoNewPrivileges,
     /// Privileges of root that circumvent the other measures are gone.
@@ -77,6 +79,7 @@ impl Measure {
             Self::DataHidden => "data_hidden",
             Self::ProcessesIsolated => "processes_isolated",
             Self::SignalsBlocked => "signals_blocked",
+            Self::LimitsIsolated => "limits_isolated",
             Self::NoNewPrivileges => "no_new_privileges",
             Self::CapabilitiesDropped => "capabilities_dropped",
             Self::Paths => "paths",

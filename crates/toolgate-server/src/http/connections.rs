@@ -250,11 +250,25 @@ impl Connection {
         let held = if gateway.load_level() == LoadLevel::Normal {
             bodies.hold(key.as_ref(), bytes, gateway.capacity().bodies)
         } else {
-            Err(BodyRefused::Overloaded)
+            Err(BodyRefused::Overloaded(gateway.load().bound))
         };
         held.inspect_err(|refused| self.report(refused.bound(), key.as_deref().unwrap_or("")))?;
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts the bytes of a response until it has been sent. They are never refused, since the request
+    /// has taken effect; instead, further requests of the key are.
+    fn hold_response(&self, bytes: usize) {
+        if self.is_caller.load(Ordering::Relaxed) {
+            let key = self.key.lock().clone();
+            self.connections.0.bodies.add(key.as_ref(), bytes);
+            self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn report_stalled(&self) {
+        self.report(Bound::WriteTime, &self.state.peer.to_string());
     }
 
     fn release_body(&self) {
@@ -298,10 +312,16 @@ impl Connection {
             gateway.check_load()?;
         }
         self.is_caller.store(true, Ordering::Relaxed);
-        match key {
-            Some(key) => self.bind_key(key),
-            None => Ok(()),
+        if let Some(key) = key {
+            self.bind_key(key)?;
         }
+        let bodies = &self.connections.0.bodies;
+        bodies
+            .check(key, gateway.capacity().bodies)
+            .map_err(|refused| {
+                self.report(refused.bound(), key.map_or("", |key| &**key));
+                refused.to_error()
+            })
     }
 
     fn bind_key(&self, key: &Arc<str>) -> Result<(), ApiError> {

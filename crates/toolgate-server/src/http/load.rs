@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolgate::metrics::Bound;
 use toolgate::{Gateway, Load, LoadLevel};
 
 use super::connections::Connections;
@@ -79,7 +80,11 @@ impl Measurement {
                 megabytes(memory),
                 megabytes(max_memory),
             );
-            return Load { level, reason };
+            return Load {
+                level,
+                reason,
+                bound: Bound::Memory,
+            };
         }
         if busy * 100 >= max_busy.max(1) * BUSY_PERCENT {
             let reason =
@@ -87,6 +92,7 @@ impl Measurement {
             return Load {
                 level: LoadLevel::High,
                 reason,
+                bound: Bound::Load,
             };
         }
         Load::default()

@@ -473,3 +473,48 @@ async fn notifications_for_a_client_that_does_not_read_are_bounded() {
     .await;
     assert_eq!(call(&gate, BOB).await, 200);
 }
+
+/// Calls a tool with a large result over a connection that the test does not read.
+async fn request_large_result(gate: &TestGate, session: &LegacySession<'_>) -> RawConnection {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "zoo_big", "arguments": {"bytes": 28_000_000}}})
+    .to_string();
+    let id = session.headers()["mcp-session-id"].clone();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-api-key: {ALICE}\r\nmcp-session-id: {}\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        id.to_str().unwrap(),
+        body.len()
+    );
+    let mut connection = RawConnection::open(gate).await;
+    connection.send(&head).await;
+    connection
+}
+
+#[tokio::test]
+async fn unread_responses_count_towards_the_share_of_a_key() {
+    let gate = start("[capacity]\nmax_bodies_mb_per_key = 16\n").await;
+    let session = LegacySession::open(&gate, "/mcp", Some(ALICE)).await;
+    let held = request_large_result(&gate, &session).await;
+    eventually("the share is used up", WAIT_TIMEOUT, async || {
+        (call(&gate, ALICE).await == 429).then_some(())
+    })
+    .await;
+    assert_eq!(call(&gate, BOB).await, 200);
+    drop(held);
+    eventually("the share is free again", WAIT_TIMEOUT, async || {
+        (call(&gate, ALICE).await == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connection_whose_client_does_not_read_is_closed() {
+    let gate = start("[http]\nbody_timeout = \"300ms\"\n").await;
+    let session = LegacySession::open(&gate, "/mcp", Some(ALICE)).await;
+    let _held = request_large_result(&gate, &session).await;
+    eventually("the connection is closed", WAIT_TIMEOUT, async || {
+        (reached(&gate, "write_time").await > 0).then_some(())
+    })
+    .await;
+    assert_eq!(call(&gate, ALICE).await, 200);
+}

@@ -163,6 +163,8 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         (format!("unshare -Urm umount {data}"), None),
         (format!("kill -STOP {gateway}"), None),
         (format!("kill -0 {gateway}"), Some(true)),
+        (format!("prlimit --pid {gateway} --nofile=5:5"), None),
+        (format!("prlimit --pid {other} --fsize=0:0"), None),
         (format!("cat /proc/{other}/environ"), Some(true)),
         (format!("cat /proc/{other}/mem"), None),
         (format!("cat /proc/{other}/root{data}/store.key"), None),
@@ -189,7 +191,7 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         "no inherited files"
     );
     // Everything else works as without a sandbox.
-    let usual = "cd ~ && mkdir -p a b && echo x > a/f && mv a/f b/f && cat b/f && rm -r a b && cat shell.py | head -c 1";
+    let usual = "ulimit -n 64 && cd ~ && mkdir -p a b && echo x > a/f && mv a/f b/f && cat b/f && rm -r a b && cat shell.py | head -c 1";
     let output = shell(&gate, "bad", usual).await;
     assert_eq!(output, "x\n\nexit 0");
     // The gateway protects itself, except from root.
@@ -209,6 +211,7 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         "data_hidden",
         "processes_isolated",
         "signals_blocked",
+        "limits_isolated",
         "no_new_privileges",
         "capabilities_dropped",
     ];
@@ -347,7 +350,7 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
         })
         .collect();
     assert_eq!(
-        names[5..],
+        names[6..],
         [
             "paths",
             "network",

@@ -90,7 +90,7 @@ impl Runs {
         engine
             .load()
             .check()
-            .inspect_err(|_| engine.report_bound(Bound::Load, caller))?;
+            .inspect_err(|_| engine.report_bound(engine.load().bound(), caller))?;
         let key = caller.key().cloned();
         self.0.slots.try_acquire(&key).ok_or_else(|| {
             let runs = engine.capacity().runs;

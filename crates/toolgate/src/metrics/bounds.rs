@@ -27,6 +27,8 @@ pub enum Bound {
     HeaderTime,
     /// Time without progress while a body is received.
     BodyTime,
+    /// Time without progress while a response is sent.
+    WriteTime,
     /// Size of a request's body.
     BodySize,
     /// Size of all request bodies that are held.
@@ -86,12 +88,13 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 24] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
         Self::HeaderTime,
         Self::BodyTime,
+        Self::WriteTime,
         Self::BodySize,
         Self::Bodies,
         Self::BodiesPerKey,
@@ -120,6 +123,7 @@ impl Bound {
             Self::ConnectionsPerKey => "connections_per_key",
             Self::HeaderTime => "header_time",
             Self::BodyTime => "body_time",
+            Self::WriteTime => "write_time",
             Self::BodySize => "body_size",
             Self::Bodies => "bodies",
             Self::BodiesPerKey => "bodies_per_key",
@@ -148,7 +152,7 @@ impl Bound {
             Self::ConnectionsPerPeer => "http.max_connections_per_peer",
             Self::ConnectionsPerKey => "http.max_connections_per_key",
             Self::HeaderTime => "http.header_timeout",
-            Self::BodyTime => "http.body_timeout",
+            Self::BodyTime | Self::WriteTime => "http.body_timeout",
             Self::Bodies => "capacity.max_bodies_mb",
             Self::BodiesPerKey => "capacity.max_bodies_mb_per_key",
             Self::Sessions => "capacity.max_sessions",

@@ -100,7 +100,8 @@ pub struct CapacityTable {
     /// counted. Default 512.
     #[schemars(range(min = 16, max = 1_048_576))]
     pub max_bodies_mb: Option<u32>,
-    /// Maximum size of the request bodies of one key that are held at a time, in mebibytes. Default 256.
+    /// Maximum size of the request bodies and unread responses of one key that are held at a time, in mebibytes.
+    /// Default 256.
     #[schemars(range(min = 16, max = 1_048_576))]
     pub max_bodies_mb_per_key: Option<u32>,
     /// Memory of the gateway, in mebibytes, from which it refuses new sessions, streams, runs and large bodies.

@@ -1,4 +1,4 @@
-//! Filter of system calls that servers do not need, most of which only root may use: fewer of them mean
+//! Filters of system calls: of what concerns other processes, and, in the strict profile, of what servers do not need, most of which only root may use: fewer of them mean
 //! fewer ways to attack the kernel. Namespaces stay possible, because browsers isolate their pages with them.
 
 use std::collections::BTreeMap;
@@ -84,9 +84,30 @@ const X32_IOCTL: i64 = 514;
 
 /// Makes the calls fail, for this process and whatever it executes.
 pub(super) fn block() -> Outcome {
-    install()
+    to_outcome(install())
+}
+
+/// Lets processes change their own limits only. With the limits of the gateway, a server could stop it.
+pub(super) fn protect_limits() -> Outcome {
+    to_outcome(install_limit_filter())
+}
+
+fn to_outcome(installed: Result<(), seccompiler::Error>) -> Outcome {
+    installed
         .map(|()| Mechanism::Seccomp)
         .map_err(|error| error.to_string())
+}
+
+fn install_limit_filter() -> Result<(), seccompiler::Error> {
+    // The kernel reads 32 bits of the process number, and 0 stands for the caller. Without new limits, the
+    // call only reads.
+    let (pid, new_limit) = (0, 2);
+    let is_other = SeccompCondition::new(pid, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    let changes = SeccompCondition::new(new_limit, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let rule = SeccompRule::new(vec![is_other, changes])?;
+    let call = libc::SYS_prlimit64;
+    let rules = [call, call | X32_FLAG].map(|call| (call, vec![rule.clone()]));
+    apply(rules.into(), libc::EPERM)
 }
 
 fn install() -> Result<(), seccompiler::Error> {

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::sandbox::MemoryLimit;
@@ -161,20 +162,25 @@ impl ChildProcess {
     /// Waits until the process has exited and its remaining output could be read. Its pipes may
     /// stay open longer if a descendant holds them.
     pub(super) async fn wait_exit(&mut self) {
-        let _ = self.process.wait().await;
+        wait_exited(self.group, &mut self.process).await;
         tokio::time::sleep(OUTPUT_DRAIN_DELAY).await;
     }
 
     /// Waits for the exit, escalating to SIGTERM and SIGKILL, then kills remaining descendants.
     pub(super) async fn shut_down(mut self, cause: ShutdownCause) -> String {
-        let mut status = self.wait_status().await;
+        let mut has_exited = self.wait_exited().await;
         for signal in [Signal::TERM, Signal::KILL] {
-            if status.is_none() {
+            if !has_exited {
                 self.signal(signal);
-                status = self.wait_status().await;
+                has_exited = self.wait_exited().await;
             }
         }
         self.signal(Signal::KILL);
+        let status = if has_exited {
+            self.process.wait().await.ok()
+        } else {
+            None
+        };
         match status {
             _ if cause == ShutdownCause::Requested => "stopped".to_owned(),
             Some(status) if status.signal() == Some(Signal::XCPU.as_raw()) => {
@@ -185,11 +191,9 @@ impl ChildProcess {
         }
     }
 
-    async fn wait_status(&mut self) -> Option<ExitStatus> {
-        timeout(EXIT_GRACE_PERIOD, self.process.wait())
-            .await
-            .ok()?
-            .ok()
+    async fn wait_exited(&mut self) -> bool {
+        let exited = wait_exited(self.group, &mut self.process);
+        timeout(EXIT_GRACE_PERIOD, exited).await.is_ok()
     }
 
     fn signal(&self, signal: Signal) {
@@ -197,5 +201,23 @@ impl ChildProcess {
             // An error means that the group is empty.
             let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+/// Waits until a process has exited without taking its status, so that its number, which is also that of its
+/// group, is not given to another process before the rest of the group is killed.
+async fn wait_exited(group: Option<Pid>, process: &mut tokio::process::Child) {
+    // Before the first look, so that no exit is missed.
+    let Ok(mut exits) = signal(SignalKind::child()) else {
+        let _ = process.wait().await;
+        return;
+    };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    while let Some(group) = group {
+        match waitid(WaitId::Pid(group), options) {
+            Ok(None) => exits.recv().await,
+            // An error means that its status was taken already.
+            Ok(Some(_)) | Err(_) => return,
+        };
     }
 }

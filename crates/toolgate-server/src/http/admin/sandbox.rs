@@ -15,7 +15,7 @@ pub(crate) struct SandboxView {
 /// A restriction of a server's process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct MeasureView {
-    /// `data_hidden`, `processes_isolated`, `signals_blocked`, `no_new_privileges`, `capabilities_dropped`; with the
+    /// `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `no_new_privileges`, `capabilities_dropped`; with the
     /// strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
     pub(crate) measure: String,
     pub(crate) in_force: bool,

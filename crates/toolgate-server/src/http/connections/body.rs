@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -13,6 +13,9 @@ use super::{BodyRefused, Connection, ServedRequest};
 
 /// Bytes of each body that do not count, so that ordinary requests are served beside large ones.
 const UNCOUNTED_BYTES: usize = 64 * 1024;
+
+/// Maximum size of the pieces in which a response is sent.
+const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// The body of a request. Fails if nothing arrives for some time.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(in crate::http) struct ProgressBody {
 #[derive(Debug)]
 pub(in crate::http) struct BusyBody {
     body: Body,
+    /// What remains of a large frame.
+    rest: Bytes,
     _request: ServedRequest,
 }
 
@@ -114,8 +119,13 @@ impl HttpBody for ProgressBody {
 
 impl BusyBody {
     pub(in crate::http) fn new(body: Body, request: ServedRequest) -> Self {
+        let bytes = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if bytes > UNCOUNTED_BYTES {
+            request.0.hold_response(bytes);
+        }
         Self {
             body,
+            rest: Bytes::new(),
             _request: request,
         }
     }
@@ -129,14 +139,34 @@ impl HttpBody for BusyBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        // In pieces: the server takes the next one when the client has read most of those before, so the
+        // request lasts until then.
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let length = self.rest.len().min(MAX_PIECE_BYTES);
+        let piece = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
     }
 }

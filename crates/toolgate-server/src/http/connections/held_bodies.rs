@@ -1,4 +1,4 @@
-//! The memory that request bodies take, in all and per key.
+//! The memory that large request bodies, and responses that are being sent, take in all and per key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub(in crate::http) enum BodyRefused {
     )]
     All,
     #[error(
-        "too many large request bodies of this key are in progress (`capacity.max_bodies_mb_per_key`); send fewer at a time"
+        "too many large requests and unread responses of this key are in progress (`capacity.max_bodies_mb_per_key`); send fewer at a time, and read the responses"
     )]
     Key,
     #[error("the gateway is overloaded and takes no large request bodies; try again in a moment")]
-    Overloaded,
+    Overloaded(Bound),
 }
 
 impl HeldBodies {
@@ -57,6 +57,23 @@ impl HeldBodies {
         Ok(())
     }
 
+    /// Fails if a key has its share already.
+    pub(super) fn check(&self, key: Option<&Arc<str>>, share: Share) -> Result<(), BodyRefused> {
+        let held = self.0.lock();
+        let of_key = held.per_key.get(&key.cloned()).copied().unwrap_or(0);
+        if of_key > share.max_per_key {
+            return Err(BodyRefused::Key);
+        }
+        Ok(())
+    }
+
+    /// Counts bytes beyond any limit.
+    pub(super) fn add(&self, key: Option<&Arc<str>>, bytes: usize) {
+        let mut held = self.0.lock();
+        held.all += bytes;
+        *held.per_key.entry(key.cloned()).or_default() += bytes;
+    }
+
     pub(super) fn release(&self, key: Option<&Arc<str>>, bytes: usize) {
         let mut held = self.0.lock();
         held.all = held.all.saturating_sub(bytes);
@@ -75,14 +92,14 @@ impl BodyRefused {
         match self {
             Self::All => Bound::Bodies,
             Self::Key => Bound::BodiesPerKey,
-            Self::Overloaded => Bound::Load,
+            Self::Overloaded(bound) => bound,
         }
     }
 
     pub(in crate::http) fn to_error(self) -> ApiError {
         match self {
             Self::Key => ApiError::too_many_requests(self.to_string(), Some(RETRY_AFTER)),
-            Self::All | Self::Overloaded => ApiError::overloaded(self.to_string(), RETRY_AFTER),
+            Self::All | Self::Overloaded(_) => ApiError::overloaded(self.to_string(), RETRY_AFTER),
         }
     }
 }

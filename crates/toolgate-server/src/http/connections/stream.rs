@@ -22,6 +22,8 @@ pub(in crate::http) struct WatchedStream {
     connection: Arc<Connection>,
     /// Runs while the rest of a body is discarded.
     linger: Option<Pin<Box<Sleep>>>,
+    /// Runs while the client does not read.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl WatchedStream {
@@ -30,7 +32,27 @@ impl WatchedStream {
             stream,
             connection,
             linger: None,
+            stalled: None,
         }
+    }
+
+    /// Fails if the client has read nothing for some time: what it was sent would stay in memory.
+    fn check_progress<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let wait = self.connection.body_timeout();
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+        ready!(stalled.as_mut().poll(context));
+        self.connection.report_stalled();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Discards what the client still sends, until it closes the connection.
@@ -74,7 +96,8 @@ impl AsyncWrite for WatchedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check_progress(context, written)
     }
 
     fn poll_write_vectored(
@@ -82,7 +105,8 @@ impl AsyncWrite for WatchedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.check_progress(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
