@@ -321,6 +321,8 @@ def main() -> int:
     def leave(*_):
         raise KeyboardInterrupt
 
+    # Explicitly: a script that starts the demo in the background lets it ignore SIGINT.
+    signal.signal(signal.SIGINT, leave)
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
     folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
