@@ -8,7 +8,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -50,7 +50,10 @@ pub(crate) fn is_supported() -> bool {
 
 /// Samples the processes of all servers. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessMonitor(Arc<Mutex<BTreeMap<ServerName, Arc<ServerProcesses>>>>);
+pub(crate) struct ProcessMonitor(
+    Arc<Mutex<BTreeMap<ServerName, Arc<ServerProcesses>>>>,
+    Arc<AtomicBool>,
+);
 
 /// The processes of one server.
 #[derive(Debug)]
@@ -109,7 +112,7 @@ impl ProcessMonitor {
         self.0.lock().retain(|name, _| is_kept(name));
     }
 
-    /// Samples all servers at an interval.
+    /// Samples all servers at an interval, once somebody has asked.
     pub(crate) async fn run(&self) {
         if !is_supported() {
             return;
@@ -118,12 +121,20 @@ impl ProcessMonitor {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.refresh().await;
+            // Nobody may ever want to know.
+            if self.1.load(Ordering::Relaxed) {
+                self.sample_due().await;
+            }
         }
     }
 
-    /// Samples the servers whose last sample is not recent.
+    /// Samples the servers whose last sample is not recent, from now on also at an interval.
     pub(crate) async fn refresh(&self) {
+        self.1.store(true, Ordering::Relaxed);
+        self.sample_due().await;
+    }
+
+    async fn sample_due(&self) {
         let servers: Vec<_> = self.0.lock().values().map(Arc::clone).collect();
         let due: Vec<_> = servers
             .into_iter()

@@ -32,6 +32,9 @@ pub(super) struct ProcessStat {
     pub(super) resident_bytes: u64,
 }
 
+/// Length of a clock tick in `/proc`, the same on every Linux.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Returns whether this system tells which processes belong to a server.
 pub(super) fn is_supported() -> bool {
     let own = std::process::id();
@@ -39,10 +42,31 @@ pub(super) fn is_supported() -> bool {
     fs::read(format!("/proc/{own}/task/{own}/children")).is_ok()
 }
 
-/// Reads a process; `None` if there is none with this number.
-pub(super) fn read_stat(pid: u32) -> Option<ProcessStat> {
+/// Reads a process without its memory; `None` if there is none with this number.
+pub(super) fn read_relations(pid: u32) -> Option<ProcessStat> {
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(pid, &String::from_utf8_lossy(&bytes))
+}
+
+/// Reads a process; `None` if there is none with this number.
+pub(super) fn read_stat(pid: u32) -> Option<ProcessStat> {
+    let stat = read_relations(pid)?;
+    Some(ProcessStat {
+        resident_bytes: read_resident_bytes(pid).unwrap_or(0),
+        ..stat
+    })
+}
+
+/// Returns the resident memory of a process; `None` if it has exited.
+fn read_resident_bytes(pid: u32) -> Option<u64> {
+    // Unlike `stat`, this file does not depend on the size of a page.
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 /// Returns the process numbers of the children of a process.
@@ -76,8 +100,8 @@ pub(super) fn read_adopted(max_age: Duration) -> Arc<HashSet<u32>> {
     if let Some((_, adopted)) = latest.as_ref().filter(|(at, _)| at.elapsed() < max_age) {
         return Arc::clone(adopted);
     }
-    let own = read_stat(std::process::id());
-    let above = |process: &ProcessStat| read_stat(process.parent);
+    let own = read_relations(std::process::id());
+    let above = |process: &ProcessStat| read_relations(process.parent);
     let adopters: Vec<ProcessStat> = std::iter::successors(own, above).collect();
     let adopted: HashSet<u32> = adopters.iter().flat_map(read_children).collect();
     let adopted = Arc::new(adopted);
@@ -109,6 +133,7 @@ pub(super) fn count_open_files(pid: u32) -> io::Result<u64> {
     }
 }
 
+/// Parses what `stat` says, without the resident memory.
 fn parse_stat(pid: u32, text: &str) -> Option<ProcessStat> {
     // The name of the program is in parentheses and may contain anything, also parentheses.
     let (_, fields) = text.rsplit_once(')')?;
@@ -116,7 +141,6 @@ fn parse_stat(pid: u32, text: &str) -> Option<ProcessStat> {
     // The first of these fields is number 3 in the manual, proc_pid_stat(5).
     let number = |index: usize| fields.get(index - 3)?.parse::<u64>().ok();
     let ticks = number(14)? + number(15)? + number(16)? + number(17)?;
-    let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     Some(ProcessStat {
         id: ProcessId {
             pid,
@@ -126,8 +150,8 @@ fn parse_stat(pid: u32, text: &str) -> Option<ProcessStat> {
         group: number(5)?.try_into().ok()?,
         is_zombie: matches!(*fields.first()?, "Z" | "X"),
         threads: number(20)?,
-        cpu_time: Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second),
-        resident_bytes: number(24)?.saturating_mul(rustix::param::page_size() as u64),
+        cpu_time: TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX)),
+        resident_bytes: 0,
     })
 }
 
@@ -139,7 +163,6 @@ mod tests {
     fn stat_of_a_program_with_an_unusual_name_is_parsed() {
         let text = "7 (a) R (b c) S 5 6 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 999 1000 25 18446744073709551615";
         let stat = parse_stat(7, text).unwrap();
-        let ticks = rustix::param::clock_ticks_per_second();
         let expected = ProcessStat {
             id: ProcessId {
                 pid: 7,
@@ -149,10 +172,11 @@ mod tests {
             group: 6,
             is_zombie: false,
             threads: 3,
-            cpu_time: Duration::from_millis(100 * 1000 / ticks),
-            resident_bytes: 25 * rustix::param::page_size() as u64,
+            cpu_time: Duration::from_secs(1),
+            resident_bytes: 0,
         };
         assert_eq!(stat, expected);
         assert_eq!(parse_stat(7, "7 (a) S 5"), None);
+        assert!(read_stat(std::process::id()).unwrap().resident_bytes > 0);
     }
 }

@@ -176,7 +176,9 @@ impl TreeState {
             let stat = if self.others.contains(&pid) {
                 None
             } else {
-                procfs::read_stat(pid).filter(|stat| self.is_orphan(stat))
+                let relations = procfs::read_relations(pid);
+                let orphan = relations.filter(|relations| self.is_orphan(relations));
+                orphan.and_then(|_| procfs::read_stat(pid))
             };
             match stat {
                 Some(orphan) => orphans.push(orphan),
