@@ -50,10 +50,11 @@ pub(crate) fn is_supported() -> bool {
 
 /// Samples the processes of all servers. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessMonitor(
-    Arc<Mutex<BTreeMap<ServerName, Arc<ServerProcesses>>>>,
-    Arc<AtomicBool>,
-);
+pub(crate) struct ProcessMonitor {
+    servers: Arc<Mutex<BTreeMap<ServerName, Arc<ServerProcesses>>>>,
+    /// Whether the figures were ever requested.
+    is_requested: Arc<AtomicBool>,
+}
 
 /// The processes of one server.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ pub(crate) struct RunningProcesses {
 impl ProcessMonitor {
     /// Returns the processes of a server.
     pub(crate) fn server(&self, name: &ServerName) -> Arc<ServerProcesses> {
-        let mut servers = self.0.lock();
+        let mut servers = self.servers.lock();
         let processes = servers
             .entry(name.clone())
             .or_insert_with(|| Arc::new(ServerProcesses::new(name.clone())));
@@ -109,10 +110,10 @@ impl ProcessMonitor {
 
     /// Forgets all servers but these.
     pub(crate) fn retain(&self, is_kept: impl Fn(&ServerName) -> bool) {
-        self.0.lock().retain(|name, _| is_kept(name));
+        self.servers.lock().retain(|name, _| is_kept(name));
     }
 
-    /// Samples all servers at an interval, once somebody has asked.
+    /// Samples all servers at an interval, after the first request.
     pub(crate) async fn run(&self) {
         if !is_supported() {
             return;
@@ -121,8 +122,8 @@ impl ProcessMonitor {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            // Nobody may ever want to know.
-            if self.1.load(Ordering::Relaxed) {
+            // Sampling takes CPU time, which is wasted if the figures are never read.
+            if self.is_requested.load(Ordering::Relaxed) {
                 self.sample_due().await;
             }
         }
@@ -130,12 +131,12 @@ impl ProcessMonitor {
 
     /// Samples the servers whose last sample is not recent, from now on also at an interval.
     pub(crate) async fn refresh(&self) {
-        self.1.store(true, Ordering::Relaxed);
+        self.is_requested.store(true, Ordering::Relaxed);
         self.sample_due().await;
     }
 
     async fn sample_due(&self) {
-        let servers: Vec<_> = self.0.lock().values().map(Arc::clone).collect();
+        let servers: Vec<_> = self.servers.lock().values().map(Arc::clone).collect();
         let due: Vec<_> = servers
             .into_iter()
             .filter(|server| server.is_due())
@@ -149,7 +150,7 @@ impl ProcessMonitor {
 
     /// Returns what a server used at its last sample.
     pub(crate) fn usage(&self, name: &ServerName) -> ProcessUsage {
-        let server = self.0.lock().get(name).map(Arc::clone);
+        let server = self.servers.lock().get(name).map(Arc::clone);
         server.map_or_else(ProcessUsage::default, |server| server.usage())
     }
 }

@@ -134,7 +134,7 @@ impl FairQueue {
         state.limits.slots.saturating_sub(state.in_use)
     }
 
-    /// Gives a free slot to whoever is next. Returns whether someone was.
+    /// Grants a free slot to the next waiter. Returns whether there is one.
     fn grant_next(&self) -> bool {
         let next = self.0.lock().take_next();
         let Some((owner, waiter)) = next else {

@@ -53,7 +53,7 @@ pub(super) const MAX_CAPABILITIES_BYTES: usize = 8 * 1024;
 pub(super) struct InitializeRequest {
     /// The negotiated protocol version.
     pub(super) version: &'static str,
-    /// What servers are told about the client, as JSON.
+    /// The capabilities to declare to servers, as JSON.
     pub(super) capabilities: Arc<str>,
     /// Whether the client declares a capability that lets servers send it requests.
     pub(super) can_answer_requests: bool,
