@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use toolgate_core::config::ServerTuning;
 use toolgate_core::plural::count;
 
-use crate::bounded_semaphore::{BoundedSemaphore, QueueFull};
+use crate::fair_queue::{FairQueue, Owner, QueueLimits, QueueUsage, Slot};
 
 /// Counts and limits the calls of one server.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    permits: BoundedSemaphore,
+    slots: FairQueue,
     last_used: Mutex<Instant>,
     /// Notified when a call needs a server that was stopped for being idle.
     pub(crate) wake: Notify,
@@ -22,58 +22,64 @@ pub(crate) struct Activity {
 /// Permission for one call in flight; dropping it admits the next call.
 #[derive(Debug)]
 pub struct CallPermit {
-    _permit: OwnedSemaphorePermit,
+    _slot: Slot,
     activity: Arc<Activity>,
 }
 
-/// Error returned when the queue is full.
+/// Error returned when no call can be queued, or none got its turn in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} in flight and {waiting} queued; try again in a moment",
-    count(*.in_flight as u64, "call", "calls")
+    "{} in flight and {waiting} queued{}; try again in a moment",
+    count(*.in_flight as u64, "call", "calls"),
+    if *.of_key { " for this key (`max_in_flight_per_key`)" } else { "" }
 )]
 pub struct ServerBusy {
     pub in_flight: usize,
     pub waiting: usize,
+    /// Whether the calls of the caller's key alone are the reason.
+    pub of_key: bool,
 }
 
 impl Activity {
     pub(crate) fn new(tuning: &ServerTuning) -> Self {
+        let mut limits = QueueLimits::shared(tuning.max_in_flight, tuning.max_queue);
+        if let Some(max) = tuning.max_in_flight_per_key {
+            limits.slots_per_owner = max;
+        }
         Self {
-            permits: BoundedSemaphore::new(tuning.max_in_flight, tuning.max_queue),
+            slots: FairQueue::new(limits),
             last_used: Mutex::new(Instant::now()),
             wake: Notify::new(),
         }
     }
 
-    /// Acquires a permit, waiting for one unless the queue is full.
-    pub(crate) async fn acquire(self: &Arc<Self>) -> Result<CallPermit, ServerBusy> {
-        let permit = self.permits.acquire().await;
-        permit
-            .map(|permit| self.wrap(permit))
-            .map_err(|QueueFull| self.busy_error())
+    /// Acquires a permit for a call of `owner`, waiting for one unless the queue is full.
+    pub(crate) async fn acquire(self: &Arc<Self>, owner: &Owner) -> Result<CallPermit, ServerBusy> {
+        let slot = self.slots.acquire(owner).await;
+        slot.map(|slot| self.permit(slot))
+            .map_err(|_| self.busy_error(owner))
     }
 
     /// Acquires a permit if one is available immediately.
-    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<CallPermit> {
-        self.permits.try_acquire().map(|permit| self.wrap(permit))
+    pub(crate) fn try_acquire(self: &Arc<Self>, owner: &Owner) -> Option<CallPermit> {
+        self.slots.try_acquire(owner).map(|slot| self.permit(slot))
     }
 
-    fn wrap(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> CallPermit {
+    fn permit(self: &Arc<Self>, slot: Slot) -> CallPermit {
         CallPermit {
-            _permit: permit,
+            _slot: slot,
             activity: Arc::clone(self),
         }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.permits.in_flight()
+        self.slots.usage().in_use
     }
 
     /// Waits until no call is in flight, or until the timeout.
     pub(crate) async fn wait_idle(&self, within: Duration) {
         // The caller closes the connection in any case, so a timeout needs no handling.
-        let _ = tokio::time::timeout(within, self.permits.wait_idle()).await;
+        let _ = tokio::time::timeout(within, self.slots.wait_idle()).await;
     }
 
     /// Returns how long no call has been in flight.
@@ -89,10 +95,17 @@ impl Activity {
         *self.last_used.lock() = Instant::now();
     }
 
-    pub(crate) fn busy_error(&self) -> ServerBusy {
+    pub(crate) fn busy_error(&self, owner: &Owner) -> ServerBusy {
+        let limits = self.slots.limits();
+        let of_owner = self.slots.usage_of(owner);
+        let of_key = owner.is_some()
+            && (of_owner.in_use >= limits.slots_per_owner
+                || of_owner.waiting >= limits.max_waiting_per_owner);
+        let QueueUsage { in_use, waiting } = if of_key { of_owner } else { self.slots.usage() };
         ServerBusy {
-            in_flight: self.in_flight(),
-            waiting: self.permits.waiting(),
+            in_flight: in_use,
+            waiting,
+            of_key,
         }
     }
 }
@@ -115,21 +128,22 @@ mod tests {
             ..ServerTuning::default()
         };
         let activity = Arc::new(Activity::new(&tuning));
-        let first = activity.acquire().await.unwrap();
+        let first = activity.acquire(&None).await.unwrap();
         assert_eq!(activity.in_flight(), 1);
         assert_eq!(activity.idle_for(), Duration::ZERO);
-        let mut second = Box::pin(activity.acquire());
+        let mut second = Box::pin(activity.acquire(&None));
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!(
-            activity.acquire().await.unwrap_err(),
+            activity.acquire(&None).await.unwrap_err(),
             ServerBusy {
                 in_flight: 1,
-                waiting: 1
+                waiting: 1,
+                of_key: false
             }
         );
         drop(first);
         let second = second.await.unwrap();
-        assert_eq!(activity.permits.waiting(), 0);
+        assert_eq!(activity.slots.usage().waiting, 0);
         drop(second);
         activity.wait_idle(Duration::from_secs(5)).await;
         assert_eq!(activity.in_flight(), 0);

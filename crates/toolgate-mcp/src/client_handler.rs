@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::clean::json::clean_json;
 
+use crate::fair_queue::Owner;
 use crate::jsonrpc::{Object, RpcResult};
 pub use crate::lane::UpstreamRequest;
 
@@ -78,7 +79,7 @@ impl LogLevel {
 #[derive(Clone, Debug)]
 pub struct SessionClient {
     /// The name of its key.
-    pub owner: Option<Arc<str>>,
+    pub owner: Owner,
     /// The capabilities it declares, as JSON.
     pub capabilities: Arc<str>,
     pub handler: Arc<dyn ClientHandler>,

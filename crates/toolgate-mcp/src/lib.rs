@@ -6,10 +6,10 @@
 //! This is the only crate that starts MCP processes, and the [`Registry`] is the only way to reach
 //! a server. Permissions live elsewhere.
 
-pub mod bounded_semaphore;
 pub mod client_handler;
 pub mod discovery;
 pub mod environment;
+pub mod fair_queue;
 pub mod handshake;
 pub mod jsonrpc;
 pub mod lane;

@@ -26,6 +26,7 @@ use toolgate_core::name::{NameStyle, ServerName};
 use crate::activity::{CallPermit, ServerBusy};
 use crate::client_handler::SessionClient;
 use crate::environment::Environment;
+use crate::fair_queue::Owner;
 use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError, sandbox_report};
 use crate::local::LocalServer;
 use crate::processes::{ProcessMonitor, ProcessUsage, ServerProcesses};
@@ -280,11 +281,12 @@ impl Registry {
         self.entries.load().get(name).map(Arc::clone)
     }
 
-    /// Returns the open shared lane and a permit to call it, starting an idle server if needed.
-    /// Waits at most `within` for the permit.
+    /// Returns the open shared lane and a permit for a call of `owner`, starting an idle server if
+    /// needed. Waits at most `within` for the permit.
     pub async fn access(
         &self,
         server: &ServerName,
+        owner: &Owner,
         within: Duration,
     ) -> Result<LaneAccess, AccessError> {
         let unavailable = |reason: &str| ServerUnavailable {
@@ -301,7 +303,7 @@ impl Registry {
             let Some(entry) = self.entry(server) else {
                 return Err(unavailable("not configured").into());
             };
-            let access = entry.access(within).await;
+            let access = entry.access(owner, within).await;
             // The settings may have changed during the wait; then retry with the new supervisor.
             let replaced = self
                 .entry(server)

@@ -95,10 +95,10 @@ use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{RequestBody, TokenUsage};
 use turn::{TurnError, TurnOutput};
 
-use crate::fair_queue::Slot;
 pub use crate::hook::{RunEvent, RunEventKind};
 use crate::models::{ModelCall, ModelError};
 use crate::store::{StoreError, unix_millis};
+use toolgate_mcp::fair_queue::Slot;
 
 /// State of a run in progress.
 struct AgentRun {

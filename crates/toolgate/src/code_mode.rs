@@ -42,9 +42,9 @@ use toolgate_script::surface;
 
 use crate::call::{CallError, PendingCall, SuspendedScript};
 use crate::caller::Caller;
-use crate::fair_queue::QueueLimits;
 use crate::result::{ToolResult, error_result};
 use crate::store::{Store, unix_millis};
+use toolgate_mcp::fair_queue::QueueLimits;
 
 /// Time after which unused bindings are evicted.
 const BINDINGS_IDLE_TTL: Duration = Duration::from_secs(300);
@@ -491,6 +491,7 @@ fn queue_limits(config: &Config) -> QueueLimits {
             .capacity
             .max_scripts_per_key
             .unwrap_or_else(|| slots.div_ceil(2)),
+        max_waiting: 4 * MAX_WAITING_SCRIPTS,
         max_waiting_per_owner: MAX_WAITING_SCRIPTS,
     }
 }

@@ -56,7 +56,6 @@ pub mod definitions;
 pub mod engine;
 pub mod event;
 mod event_channel;
-mod fair_queue;
 pub mod gateway;
 pub mod hook;
 mod load;

@@ -247,6 +247,9 @@ pub struct ClientConfig {
     /// Maximum number of concurrent calls. Default 64.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
+    /// Maximum number of concurrent calls of one key. Default: three quarters of `max_in_flight`.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_in_flight_per_key: Option<u32>,
     /// Maximum number of queued calls. Further calls fail with a "busy" error. Default 256.
     #[schemars(range(max = 100_000))]
     pub max_queue: Option<u32>,
@@ -375,6 +378,9 @@ pub struct ServerTable {
     /// Maximum number of concurrent calls. Default 64.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
+    /// Maximum number of concurrent calls of one key. Default: three quarters of `max_in_flight`.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_in_flight_per_key: Option<u32>,
     /// Maximum number of queued calls. Further calls fail with a "busy" error. Default 256.
     #[schemars(range(max = 100_000))]
     pub max_queue: Option<u32>,

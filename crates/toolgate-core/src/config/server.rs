@@ -71,6 +71,8 @@ pub struct ToolLimits {
 pub struct ServerTuning {
     /// Maximum number of concurrent calls.
     pub max_in_flight: usize,
+    /// Maximum number of concurrent calls of one key; `None` stands for three quarters.
+    pub max_in_flight_per_key: Option<usize>,
     /// Maximum number of queued calls.
     pub max_queue: usize,
     /// Idle time after which a stdio server is stopped.
@@ -149,6 +151,7 @@ impl Default for ServerTuning {
     fn default() -> Self {
         Self {
             max_in_flight: 64,
+            max_in_flight_per_key: None,
             max_queue: 256,
             idle_stop: None,
             sync_interval: None,

@@ -14,6 +14,7 @@ use toolgate_core::secret::Masker;
 
 use super::{AccessError, LaneAccess, ServerUnavailable};
 use crate::activity::Activity;
+use crate::fair_queue::Owner;
 use crate::handshake::UpstreamSession;
 use crate::lane::{Dependencies, Lane};
 use crate::publisher::Publisher;
@@ -95,17 +96,23 @@ impl RegistryEntry {
         self.supervisor.signals.reconnect.notify_one();
     }
 
-    pub(super) async fn access(&self, within: Duration) -> Result<LaneAccess, AccessError> {
+    pub(super) async fn access(
+        &self,
+        owner: &Owner,
+        within: Duration,
+    ) -> Result<LaneAccess, AccessError> {
         if let Some(predecessor) = self.predecessor.load_full()
             && self.supervisor.lane.borrow().is_none()
-            && let Some(access) = predecessor.try_access()
+            && let Some(access) = predecessor.try_access(owner)
         {
             return Ok(LaneAccess {
                 outdated: true,
                 ..access
             });
         }
-        self.supervisor.access(&self.server.name, within).await
+        self.supervisor
+            .access(&self.server.name, owner, within)
+            .await
     }
 
     /// Waits for the lane that replaces `old`, waking an idle server.
@@ -302,6 +309,7 @@ impl SupervisorHandle {
     async fn access(
         &self,
         server: &ServerName,
+        owner: &Owner,
         within: Duration,
     ) -> Result<LaneAccess, AccessError> {
         let busy = |busy| AccessError::Busy {
@@ -314,9 +322,9 @@ impl SupervisorHandle {
                 server: server.clone(),
                 status,
             })?;
-            let acquired = tokio::time::timeout(within, self.activity.acquire()).await;
+            let acquired = tokio::time::timeout(within, self.activity.acquire(owner)).await;
             let permit = acquired
-                .map_err(|_| busy(self.activity.busy_error()))?
+                .map_err(|_| busy(self.activity.busy_error(owner)))?
                 .map_err(busy)?;
             if let Some(lane) = &*self.lane.borrow() {
                 return Ok(LaneAccess {
@@ -330,8 +338,8 @@ impl SupervisorHandle {
     }
 
     /// Returns a lane and a permit if both are available without waiting.
-    fn try_access(&self) -> Option<LaneAccess> {
-        let permit = self.activity.try_acquire()?;
+    fn try_access(&self, owner: &Owner) -> Option<LaneAccess> {
+        let permit = self.activity.try_acquire(owner)?;
         let lane = self.lane.borrow().clone()?;
         Some(LaneAccess {
             lane,

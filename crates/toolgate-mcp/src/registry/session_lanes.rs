@@ -18,6 +18,7 @@ use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
 use crate::client_handler::SessionClient;
+use crate::fair_queue::Owner;
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
@@ -44,7 +45,7 @@ pub(super) struct LaneSlot {
     /// The settings under which the lane was opened.
     server: Arc<ServerConfig>,
     /// The name of the client's key.
-    owner: Option<Arc<str>>,
+    owner: Owner,
     lane: OnceCell<Lane>,
     last_used: Mutex<Instant>,
     /// Calls in flight on the lane.
@@ -74,7 +75,7 @@ pub struct SessionLane {
 }
 
 impl LaneSlot {
-    fn new(server: Arc<ServerConfig>, owner: Option<Arc<str>>) -> Self {
+    fn new(server: Arc<ServerConfig>, owner: Owner) -> Self {
         let stop = CancellationToken::new();
         Self {
             server,
@@ -206,7 +207,7 @@ impl Registry {
         client: &SessionClient,
         within: Duration,
     ) -> Result<LaneAccess, AccessError> {
-        let access = self.access(&key.server, within).await?;
+        let access = self.access(&key.server, &client.owner, within).await?;
         Ok(match self.session_lane(key, client, within).await? {
             Some(SessionLane { lane, call }) => LaneAccess {
                 lane,

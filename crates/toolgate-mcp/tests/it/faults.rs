@@ -101,7 +101,10 @@ async fn broken_servers_report_reasons_and_do_not_affect_others() {
         ServerState::Connecting
     );
     let mute = &server(&registry, "mute").server.name;
-    let error = registry.access(mute, WAIT_TIMEOUT).await.unwrap_err();
+    let error = registry
+        .access(mute, &None, WAIT_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "server `mute` is connecting");
     registry.stop().await;
 }

@@ -91,7 +91,7 @@ pub(crate) async fn call_with(
     let tool = tool(registry, name).ok_or_else(|| format!("`{name}` is not listed"))?;
     let arguments = RawValue::from_string(arguments.to_owned()).expect("JSON");
     let access = registry
-        .access(&tool.id.server, WAIT_TIMEOUT)
+        .access(&tool.id.server, &None, WAIT_TIMEOUT)
         .await
         .map_err(|error| error.to_string())?;
     let call = UpstreamToolCall {

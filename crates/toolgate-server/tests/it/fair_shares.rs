@@ -238,6 +238,39 @@ async fn messages_for_a_server_that_does_not_read_are_bounded() {
     }
 }
 
+/// One key fills the slots and the queue of a server; another one is served all the same.
+#[tokio::test]
+async fn calls_of_one_key_leave_a_part_of_a_server_to_others() {
+    let shared = zoo("shared", &[]) + "max_in_flight = 4\nmax_queue = 8\n";
+    let gate = start(&shared).await;
+    gate.wait_for_state("shared", "healthy").await;
+    let sleep = tool_call("shared_sleep", &json!({"ms": 600_000}));
+    let send = || async {
+        let response = gate.with_key(ALICE).post(EXECUTE, &sleep).await;
+        response.expect_status(200)
+    };
+    // Three quarters of each: three calls in flight, and six that wait.
+    let mut calls: FuturesUnordered<_> = (0..10).map(|_| send()).collect();
+    let refused = calls.next().await.unwrap();
+    let message = text(&refused);
+    assert!(
+        message.contains("3 calls in flight and 6 queued for this key (`max_in_flight_per_key`)"),
+        "{message}"
+    );
+    assert_eq!(reached(&gate, "server_calls_per_key").await, 1);
+    let add = tool_call("shared_add", &json!({"a": 1, "b": 2}));
+    let others = async {
+        for _ in 0..5 {
+            let answer = gate.with_key(BOB).post(EXECUTE, &add).await;
+            assert_eq!(text(&answer.expect_status(200)), "3");
+        }
+    };
+    tokio::select! {
+        answer = calls.next() => panic!("{answer:?}"),
+        () = others => {}
+    }
+}
+
 #[tokio::test]
 async fn scripts_of_one_key_do_not_delay_those_of_another() {
     let code_mode = zoo("slow", &[]) + "is_code_mode_client = true\n";

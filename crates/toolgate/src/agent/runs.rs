@@ -20,10 +20,10 @@ use crate::active_set::ActiveSet;
 use crate::call::{CallError, LimitReached, RequestContext};
 use crate::caller::Caller;
 use crate::engine::Engine;
-use crate::fair_queue::{FairQueue, QueueLimits, Slot};
 use crate::metrics::Bound;
 use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
 use crate::store::{StoreError, unix_millis};
+use toolgate_mcp::fair_queue::{FairQueue, QueueLimits, Slot};
 
 const MAX_DEPTH_HEADER: &str = "x-toolgate-max-depth";
 /// Time after which a refused run is worth another try.
@@ -311,6 +311,7 @@ fn queue_limits(config: &Config) -> QueueLimits {
     QueueLimits {
         slots: config.capacity.runs.max,
         slots_per_owner: config.capacity.runs.max_per_key,
+        max_waiting: 0,
         max_waiting_per_owner: 0,
     }
 }

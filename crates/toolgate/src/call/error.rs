@@ -14,6 +14,9 @@ use toolgate_mcp::transport::RequestError;
 use crate::metrics::Bound;
 use crate::store::StoreError;
 
+/// Time after which a call of a busy server is worth another try.
+const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The reason a call did not run or has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -350,6 +353,7 @@ impl CallError {
         match self {
             Self::Limited { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after } => Some(*retry_after),
+            Self::Busy { .. } => Some(BUSY_RETRY_AFTER),
             _ => None,
         }
     }
@@ -361,6 +365,8 @@ impl CallError {
                 limit: LimitReached::Share { bound, .. },
                 ..
             } => Some(*bound),
+            Self::Busy { busy, .. } if busy.of_key => Some(Bound::ServerCallsPerKey),
+            Self::Busy { .. } => Some(Bound::ServerCalls),
             Self::Server { cause, .. } => match cause {
                 RequestError::QueueFull { .. } => Some(Bound::QueuedBytes),
                 RequestError::TooDeep => Some(Bound::JsonDepth),

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_script::protocol::{self, HostMessage, MAX_MESSAGE_BYTES, WorkerMessage};
 use toolgate_script::worker::WORKER_FLAG;
 
-use crate::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits, Slot};
+use toolgate_mcp::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits, Slot};
 
 /// Idle workers started in advance.
 const MIN_IDLE_WORKERS: usize = 2;

@@ -24,8 +24,8 @@ use super::journal::ScriptStep;
 use super::pool::{AcquireError, WorkerExit, WorkerLease, WorkerPool};
 use super::{MAX_WAITING_SCRIPTS, value};
 use crate::call::{CallError, LimitReached, Outcome};
-use crate::fair_queue::{NoSlot, Owner};
 use crate::metrics::Bound;
+use toolgate_mcp::fair_queue::{NoSlot, Owner};
 
 /// Extra time beyond a script's own limit before the host terminates the worker. A worker that enforces
 /// the limit itself can report where the script was.
@@ -123,14 +123,16 @@ impl<'a> ScriptRun<'a> {
         match worker {
             Ok(Ok(worker)) => Ok(WorkerAcquisition::Acquired(worker)),
             Ok(Err(AcquireError::Slot(NoSlot::Closed))) => Err(CallError::Stopping),
-            Ok(Err(AcquireError::Slot(NoSlot::QueueFull))) => Err(CallError::Limited {
-                limit: LimitReached::share(
-                    owner.as_deref(),
-                    Bound::ScriptsPerKey,
-                    MAX_WAITING_SCRIPTS,
-                ),
-                retry_after: Some(RETRY_AFTER),
-            }),
+            Ok(Err(AcquireError::Slot(NoSlot::QueueFull | NoSlot::OwnerQueueFull))) => {
+                Err(CallError::Limited {
+                    limit: LimitReached::share(
+                        owner.as_deref(),
+                        Bound::ScriptsPerKey,
+                        MAX_WAITING_SCRIPTS,
+                    ),
+                    retry_after: Some(RETRY_AFTER),
+                })
+            }
             Ok(Err(AcquireError::Start(error))) => {
                 tracing::error!(%error, "failed to acquire script worker");
                 Err(CallError::NoWorker(

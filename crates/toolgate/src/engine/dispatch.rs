@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::fair_queue::Owner;
 use toolgate_mcp::lane::{UpstreamRequest, UpstreamToolCall as LaneCall};
 use toolgate_mcp::local::CallIdentity;
 use toolgate_mcp::registry::{
@@ -32,6 +33,8 @@ pub(super) struct Dispatch {
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
     pub(super) request: Arc<RequestContext>,
+    /// The caller that the call is counted for.
+    pub(super) owner: Owner,
     /// Who makes the call, if the server runs in this process.
     pub(super) identity: Option<Arc<CallIdentity>>,
     /// Bound on waiting for a slot and a connection.
@@ -56,7 +59,8 @@ impl Dispatch {
     pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
         let server = &self.tool.id.server;
         let session = self.lane_session();
-        let access = acquire_lane(&self.registry, server, session, self.queue_timeout).await?;
+        let (owner, within) = (&self.owner, self.queue_timeout);
+        let access = acquire_lane(&self.registry, server, session, owner, within).await?;
         if access.outdated && self.current_only {
             return Err(CallError::Reconfiguring(server.clone()));
         }
@@ -179,6 +183,7 @@ pub(super) async fn acquire_lane(
     registry: &Registry,
     server: &ServerName,
     session: Option<&ClientSession>,
+    owner: &Owner,
     within: Duration,
 ) -> Result<LaneAccess, CallError> {
     let access = match session {
@@ -189,7 +194,7 @@ pub(super) async fn acquire_lane(
             };
             Box::pin(registry.session_access(&key, &session.client, within)).await
         }
-        None => registry.access(server, within).await,
+        None => registry.access(server, owner, within).await,
     };
     access.map_err(|error| access_error(error, registry, session))
 }

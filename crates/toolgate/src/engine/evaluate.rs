@@ -13,12 +13,13 @@ use toolgate_core::scan::{Danger, ScanFinding, scan};
 use toolgate_mcp::large::{LARGE_BYTES, run_large};
 
 use crate::call::{Arguments, CallError, LimitReached};
-use crate::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits};
 use crate::metrics::Bound;
+use toolgate_mcp::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits};
 
 const LARGE_LIMITS: QueueLimits = QueueLimits {
     slots: 2,
     slots_per_owner: 1,
+    max_waiting: 256,
     max_waiting_per_owner: 64,
 };
 /// Time after which a refused call is worth another try.
@@ -62,7 +63,7 @@ impl Evaluations {
             return evaluation.run();
         }
         let slot = self.0.acquire(owner).await.map_err(|error| match error {
-            NoSlot::QueueFull => CallError::Limited {
+            NoSlot::QueueFull | NoSlot::OwnerQueueFull => CallError::Limited {
                 limit: LimitReached::share(
                     owner.as_deref(),
                     Bound::LargeArguments,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::policy::{Decision, ServerItem, Verdict};
+use toolgate_mcp::fair_queue::Slot;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::LaneAccess;
@@ -33,7 +33,7 @@ pub(super) struct ItemRequest<'a> {
 
 /// Permission to send a request; holds the concurrency slot of the caller's key.
 pub(super) struct ItemPermit {
-    _slot: Option<OwnedSemaphorePermit>,
+    _slot: Option<Slot>,
 }
 
 impl ItemRequest<'_> {
@@ -72,7 +72,7 @@ impl Inner {
             Some(key) => {
                 let key = LimitTarget::Key(Arc::clone(key));
                 let timeout = rules.server_timeout(item.server());
-                rules.limits.acquire_slot(&key, timeout).await?
+                rules.limits.acquire_slot(&key, &None, timeout).await?
             }
             None => None,
         };
@@ -95,7 +95,8 @@ impl Inner {
         let server = request.item.server();
         let timeout = request.rules.server_timeout(server);
         let registry = &self.deps.registry;
-        let access = dispatch::acquire_lane(registry, server, session, timeout).await?;
+        let owner = request.caller.key().cloned();
+        let access = dispatch::acquire_lane(registry, server, session, &owner, timeout).await?;
         progress.mark_sent(&request.tool_id());
         Ok(access)
     }

@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, InsufficientCapacity, Quota, RateLimiter};
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::Config;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::plural::count;
 use toolgate_core::rate::{Budget, Rate};
-use toolgate_mcp::bounded_semaphore::{BoundedSemaphore, QueueFull};
+use toolgate_mcp::fair_queue::{FairQueue, Owner, QueueLimits, Slot};
 
 use super::spending::{self, Spending};
 use crate::call::{CallError, LimitReached};
@@ -37,7 +36,7 @@ pub(super) enum LimitTarget {
 #[derive(Debug, Default)]
 pub(super) struct CallLimits {
     rates: HashMap<LimitTarget, (Rate, Arc<RateCounter>)>,
-    concurrency: HashMap<LimitTarget, Arc<BoundedSemaphore>>,
+    concurrency: HashMap<LimitTarget, FairQueue>,
 }
 
 /// Counts calls against a rate.
@@ -159,11 +158,12 @@ impl CallLimits {
         }
         if let Some(size) = max_in_flight {
             let known = before.concurrency.get(&target);
-            let limit = match known.filter(|known| known.size() == size) {
-                Some(limit) => Arc::clone(limit),
-                None => Arc::new(BoundedSemaphore::new(size, size * MAX_QUEUED_PER_SLOT)),
+            let limits = QueueLimits::shared(size, size * MAX_QUEUED_PER_SLOT);
+            let queue = match known.filter(|known| known.limits() == limits) {
+                Some(known) => known.clone(),
+                None => FairQueue::new(limits),
             };
-            self.concurrency.insert(target, limit);
+            self.concurrency.insert(target, queue);
         }
     }
 
@@ -231,18 +231,19 @@ impl CallLimits {
         }
     }
 
-    /// Acquires a concurrency slot, queueing for one unless the queue is full.
+    /// Acquires a concurrency slot for a call of `owner`, queueing for one unless the queue is full.
     pub(super) async fn acquire_slot(
         &self,
         target: &LimitTarget,
+        owner: &Owner,
         within: Duration,
-    ) -> Result<Option<OwnedSemaphorePermit>, CallError> {
+    ) -> Result<Option<Slot>, CallError> {
         let Some(concurrency) = self.concurrency.get(target) else {
             return Ok(None);
         };
-        match tokio::time::timeout(within, concurrency.acquire()).await {
+        match tokio::time::timeout(within, concurrency.acquire(owner)).await {
             Ok(Ok(slot)) => Ok(Some(slot)),
-            Ok(Err(QueueFull)) | Err(_) => Err(CallError::Limited {
+            Ok(Err(_)) | Err(_) => Err(CallError::Limited {
                 limit: target.concurrency_limit(),
                 retry_after: None,
             }),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::config::RunLimits;
 use toolgate_core::rate::Budget;
+use toolgate_mcp::fair_queue::Slot;
 
 use super::Inner;
 use super::limits::LimitTarget;
@@ -21,9 +21,7 @@ pub(crate) struct ModelLimits<'a>(&'a Inner);
 
 /// Concurrency slot of a model request, counted against its caller's key.
 #[derive(Debug)]
-pub(crate) struct ModelSlot(
-    #[expect(dead_code, reason = "held for its Drop")] Option<OwnedSemaphorePermit>,
-);
+pub(crate) struct ModelSlot(#[expect(dead_code, reason = "held for its Drop")] Option<Slot>);
 
 impl<'a> ModelLimits<'a> {
     pub(super) fn new(engine: &'a Inner) -> Self {
@@ -45,7 +43,7 @@ impl<'a> ModelLimits<'a> {
         }
         let slot = rules
             .limits
-            .acquire_slot(&target, MODEL_SLOT_TIMEOUT)
+            .acquire_slot(&target, &None, MODEL_SLOT_TIMEOUT)
             .await?;
         Ok(ModelSlot(slot))
     }

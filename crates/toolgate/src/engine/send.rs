@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::config::ServerConnection;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
+use toolgate_mcp::fair_queue::Slot;
 use toolgate_mcp::large::run_large;
 use toolgate_mcp::local::CallIdentity;
 
@@ -33,7 +33,7 @@ impl Inner {
         &self,
         context: &CallContext,
         id: &ToolId,
-    ) -> Result<Vec<OwnedSemaphorePermit>, CallError> {
+    ) -> Result<Vec<Slot>, CallError> {
         let CallContext { rules, caller, .. } = context;
         rules
             .limits
@@ -43,10 +43,11 @@ impl Inner {
         let mut slots = Vec::new();
         if let Some(key) = caller.key() {
             let key = LimitTarget::Key(Arc::clone(key));
-            slots.extend(rules.limits.acquire_slot(&key, timeout).await?);
+            slots.extend(rules.limits.acquire_slot(&key, &None, timeout).await?);
         }
         let tool = LimitTarget::Tool(id.clone());
-        slots.extend(rules.limits.acquire_slot(&tool, timeout).await?);
+        let owner = caller.key().cloned();
+        slots.extend(rules.limits.acquire_slot(&tool, &owner, timeout).await?);
         Ok(slots)
     }
 
@@ -143,6 +144,7 @@ impl Inner {
             metrics: Arc::clone(&self.deps.metrics),
             headers: rules.forwarded_headers(&id.server, &context.call.request.headers),
             request: Arc::clone(&context.call.request),
+            owner: context.caller.key().cloned(),
             identity: call_identity(context, id),
             arguments,
             tool: Arc::clone(&target.entry.tool),

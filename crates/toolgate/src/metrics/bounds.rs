@@ -53,6 +53,10 @@ pub enum Bound {
     ScriptsPerKey,
     /// Calls of one key that wait for the evaluation of their large arguments.
     LargeArguments,
+    /// Calls in flight and queued at one server.
+    ServerCalls,
+    /// Such calls of one key.
+    ServerCallsPerKey,
     /// Size of a model's response in a run.
     TurnSize,
     /// Size of the messages that wait for a server to read them.
@@ -88,7 +92,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 26] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -107,6 +111,8 @@ impl Bound {
         Self::RunsPerKey,
         Self::ScriptsPerKey,
         Self::LargeArguments,
+        Self::ServerCalls,
+        Self::ServerCallsPerKey,
         Self::TurnSize,
         Self::QueuedBytes,
         Self::JsonDepth,
@@ -136,6 +142,8 @@ impl Bound {
             Self::RunsPerKey => "runs_per_key",
             Self::ScriptsPerKey => "scripts_per_key",
             Self::LargeArguments => "large_arguments",
+            Self::ServerCalls => "server_calls",
+            Self::ServerCallsPerKey => "server_calls_per_key",
             Self::TurnSize => "turn_size",
             Self::QueuedBytes => "queued_bytes",
             Self::JsonDepth => "json_depth",
@@ -162,6 +170,8 @@ impl Bound {
             Self::Runs => "capacity.max_runs",
             Self::RunsPerKey => "capacity.max_runs_per_key",
             Self::ScriptsPerKey => "capacity.max_scripts_per_key",
+            Self::ServerCalls => "max_in_flight",
+            Self::ServerCallsPerKey => "max_in_flight_per_key",
             Self::TurnSize => "capacity.max_turn_mb",
             Self::QueuedBytes => "capacity.max_queued_mb",
             Self::Memory => "capacity.max_memory_mb",

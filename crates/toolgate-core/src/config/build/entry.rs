@@ -62,6 +62,7 @@ fn from_client(
         tool_sync_interval,
         is_ping_available,
         max_in_flight,
+        max_in_flight_per_key,
         max_queue,
         idle_stop,
         fallback,
@@ -99,6 +100,7 @@ fn from_client(
             ping: is_ping_available.unwrap_or(true),
             ..TuningKeys {
                 max_in_flight: *max_in_flight,
+                max_in_flight_per_key: *max_in_flight_per_key,
                 max_queue: *max_queue,
                 idle_stop: *idle_stop,
             }
@@ -152,6 +154,7 @@ fn from_table(
         enabled,
         timeout,
         max_in_flight,
+        max_in_flight_per_key,
         max_queue,
         idle_stop,
         fallback,
@@ -193,6 +196,7 @@ fn from_table(
         enabled: enabled.unwrap_or(true),
         tuning: TuningKeys {
             max_in_flight: *max_in_flight,
+            max_in_flight_per_key: *max_in_flight_per_key,
             max_queue: *max_queue,
             idle_stop: *idle_stop,
         }
@@ -219,6 +223,7 @@ fn from_table(
 /// Keys for concurrency and idling that both file formats have.
 struct TuningKeys {
     max_in_flight: Option<u32>,
+    max_in_flight_per_key: Option<u32>,
     max_queue: Option<u32>,
     idle_stop: Option<ConfigDuration>,
 }
@@ -241,6 +246,7 @@ impl TuningKeys {
         let size = |value: Option<u32>, default| value.map_or(default, |value| value as usize);
         ServerTuning {
             max_in_flight: size(self.max_in_flight, default.max_in_flight),
+            max_in_flight_per_key: self.max_in_flight_per_key.map(|max| max as usize),
             max_queue: size(self.max_queue, default.max_queue),
             idle_stop,
             ..default

@@ -5,27 +5,43 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
-/// The caller that a slot is counted for: the name of a key; callers without one count as one.
-pub(crate) type Owner = Option<Arc<str>>;
+/// The caller that a slot is counted for: the name of a key. Callers without one count as one, which
+/// may have every slot: once keys are defined, only the administrator needs none.
+pub type Owner = Option<Arc<str>>;
 
 /// Slots with a queue per caller. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct FairQueue(Arc<Mutex<QueueState>>);
+pub struct FairQueue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<QueueState>,
+    /// Notified when the last slot is freed.
+    idle: Notify,
+}
 
 /// Sizes of a [`FairQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueLimits {
-    pub(crate) slots: usize,
-    pub(crate) slots_per_owner: usize,
-    pub(crate) max_waiting_per_owner: usize,
+pub struct QueueLimits {
+    pub slots: usize,
+    pub slots_per_owner: usize,
+    pub max_waiting: usize,
+    pub max_waiting_per_owner: usize,
+}
+
+/// What is taken of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueUsage {
+    pub in_use: usize,
+    pub waiting: usize,
 }
 
 #[derive(Debug)]
 struct QueueState {
     limits: QueueLimits,
-    in_use: usize,
+    used: QueueUsage,
     last_ticket: u64,
     owners: HashMap<Owner, OwnerState>,
     /// Owners with something waiting; the first is served next.
@@ -47,7 +63,7 @@ struct Waiter {
 
 /// A slot in use; dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     queue: FairQueue,
     owner: Owner,
 }
@@ -61,48 +77,74 @@ struct QueuePlace<'a> {
 
 /// Reasons why there is no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoSlot {
-    /// Too much of the caller waits already.
+pub enum NoSlot {
+    /// Too many wait already.
     QueueFull,
+    /// Too many of the owner wait already.
+    OwnerQueueFull,
     Closed,
 }
 
+impl QueueLimits {
+    /// Returns limits under which an owner gets at most three quarters, rounded up, so that others
+    /// need not wait for it.
+    pub fn shared(slots: usize, max_waiting: usize) -> Self {
+        Self {
+            slots,
+            slots_per_owner: three_quarters(slots),
+            max_waiting,
+            max_waiting_per_owner: three_quarters(max_waiting),
+        }
+    }
+}
+
+fn three_quarters(number: usize) -> usize {
+    number - number / 4
+}
+
 impl FairQueue {
-    pub(crate) fn new(limits: QueueLimits) -> Self {
-        Self(Arc::new(Mutex::new(QueueState {
-            limits,
-            in_use: 0,
-            last_ticket: 0,
-            owners: HashMap::new(),
-            turns: VecDeque::new(),
-            is_closed: false,
-        })))
+    pub fn new(limits: QueueLimits) -> Self {
+        Self(Arc::new(Shared {
+            state: Mutex::new(QueueState {
+                limits,
+                used: QueueUsage::default(),
+                last_ticket: 0,
+                owners: HashMap::new(),
+                turns: VecDeque::new(),
+                is_closed: false,
+            }),
+            idle: Notify::new(),
+        }))
+    }
+
+    pub fn limits(&self) -> QueueLimits {
+        self.0.state.lock().limits
     }
 
     /// Replaces the sizes. Slots in use beyond them are kept.
-    pub(crate) fn resize(&self, limits: QueueLimits) {
-        self.0.lock().limits = limits;
+    pub fn resize(&self, limits: QueueLimits) {
+        self.0.state.lock().limits = limits;
         while self.grant_next() {}
     }
 
     /// Takes a slot if one is free for the owner.
-    pub(crate) fn try_acquire(&self, owner: &Owner) -> Option<Slot> {
-        let mut state = self.0.lock();
+    pub fn try_acquire(&self, owner: &Owner) -> Option<Slot> {
+        let mut state = self.0.state.lock();
         let is_taken = !state.is_closed && state.try_take(owner);
         is_taken.then(|| self.slot(owner))
     }
 
     /// Waits for a slot.
-    pub(crate) async fn acquire(&self, owner: &Owner) -> Result<Slot, NoSlot> {
+    pub async fn acquire(&self, owner: &Owner) -> Result<Slot, NoSlot> {
         let (ticket, slot) = {
-            let mut state = self.0.lock();
+            let mut state = self.0.state.lock();
             if state.is_closed {
                 return Err(NoSlot::Closed);
             }
             if state.try_take(owner) {
                 return Ok(self.slot(owner));
             }
-            state.enqueue(owner).ok_or(NoSlot::QueueFull)?
+            state.enqueue(owner)?
         };
         let _place = QueuePlace {
             queue: self,
@@ -113,36 +155,60 @@ impl FairQueue {
     }
 
     /// Ends all waiting; no further slot is given.
-    #[cfg(any(test, feature = "code-mode"))]
-    pub(crate) fn close(&self) {
-        let mut state = self.0.lock();
+    pub fn close(&self) {
+        let mut state = self.0.state.lock();
         state.is_closed = true;
+        state.used.waiting = 0;
         state.turns.clear();
         for owner in state.owners.values_mut() {
             owner.waiting.clear();
         }
     }
 
-    #[cfg(feature = "code-mode")]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.lock().is_closed
+    pub fn is_closed(&self) -> bool {
+        self.0.state.lock().is_closed
+    }
+
+    /// Returns what is taken by all owners.
+    pub fn usage(&self) -> QueueUsage {
+        self.0.state.lock().used
+    }
+
+    /// Returns what is taken by one owner.
+    pub fn usage_of(&self, owner: &Owner) -> QueueUsage {
+        self.0.state.lock().used_by(owner)
     }
 
     /// Returns the number of free slots.
-    pub(crate) fn free(&self) -> usize {
-        let state = self.0.lock();
-        state.limits.slots.saturating_sub(state.in_use)
+    pub fn free(&self) -> usize {
+        let state = self.0.state.lock();
+        state.limits.slots.saturating_sub(state.used.in_use)
+    }
+
+    /// Waits until no slot is in use.
+    pub async fn wait_idle(&self) {
+        loop {
+            let idle = self.0.idle.notified();
+            if self.usage().in_use == 0 {
+                return;
+            }
+            idle.await;
+        }
     }
 
     /// Grants a free slot to the next waiter. Returns whether there is one.
     fn grant_next(&self) -> bool {
-        let next = self.0.lock().take_next();
-        let Some((owner, waiter)) = next else {
-            return false;
-        };
-        // If the waiter is gone, the slot is dropped here and passed on to the next.
-        let _gone = waiter.granted.send(self.slot(&owner));
-        true
+        let next = self.0.state.lock().take_next();
+        let is_granted = next.is_some();
+        self.grant(next);
+        is_granted
+    }
+
+    fn grant(&self, next: Option<(Owner, Waiter)>) {
+        if let Some((owner, waiter)) = next {
+            // If the waiter is gone, the slot is dropped here and passed on to the next.
+            let _gone = waiter.granted.send(self.slot(&owner));
+        }
     }
 
     fn slot(&self, owner: &Owner) -> Slot {
@@ -154,27 +220,49 @@ impl FairQueue {
 }
 
 impl QueueState {
-    /// Takes a slot if one is free for the owner.
-    fn try_take(&mut self, owner: &Owner) -> bool {
-        let limits = self.limits;
-        let of_owner = self.owners.get(owner).map_or(0, |state| state.in_use);
-        let is_free = self.in_use < limits.slots && of_owner < limits.slots_per_owner;
-        if is_free {
-            self.in_use += 1;
-            self.owners.entry(owner.clone()).or_default().in_use += 1;
-        }
-        is_free
+    fn used_by(&self, owner: &Owner) -> QueueUsage {
+        self.owners
+            .get(owner)
+            .map_or_else(QueueUsage::default, |state| QueueUsage {
+                in_use: state.in_use,
+                waiting: state.waiting.len(),
+            })
     }
 
-    /// Queues for a slot unless the owner's queue is full.
-    fn enqueue(&mut self, owner: &Owner) -> Option<(u64, oneshot::Receiver<Slot>)> {
-        let waiting = self
-            .owners
-            .get(owner)
-            .map_or(0, |state| state.waiting.len());
-        if waiting >= self.limits.max_waiting_per_owner {
-            return None;
+    /// Takes a slot if one is free for the owner.
+    fn try_take(&mut self, owner: &Owner) -> bool {
+        if self.used.in_use >= self.limits.slots {
+            return false;
         }
+        let max = match owner {
+            Some(_) => self.limits.slots_per_owner,
+            None => self.limits.slots,
+        };
+        match self.owners.get_mut(owner) {
+            Some(state) if state.in_use >= max => return false,
+            Some(state) => state.in_use += 1,
+            None if max == 0 => return false,
+            None => {
+                let state = OwnerState {
+                    in_use: 1,
+                    ..OwnerState::default()
+                };
+                self.owners.insert(owner.clone(), state);
+            }
+        }
+        self.used.in_use += 1;
+        true
+    }
+
+    /// Queues for a slot unless the queue is full.
+    fn enqueue(&mut self, owner: &Owner) -> Result<(u64, oneshot::Receiver<Slot>), NoSlot> {
+        if self.used.waiting >= self.limits.max_waiting {
+            return Err(NoSlot::QueueFull);
+        }
+        if owner.is_some() && self.used_by(owner).waiting >= self.limits.max_waiting_per_owner {
+            return Err(NoSlot::OwnerQueueFull);
+        }
+        self.used.waiting += 1;
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let state = self.owners.entry(owner.clone()).or_default();
@@ -183,7 +271,7 @@ impl QueueState {
         if state.waiting.len() == 1 {
             self.turns.push_back(owner.clone());
         }
-        Some((ticket, slot))
+        Ok((ticket, slot))
     }
 
     /// Takes a slot for the next owner whose turn it is and who may have one.
@@ -196,6 +284,7 @@ impl QueueState {
             }
             let state = self.owners.get_mut(&owner)?;
             let waiter = state.waiting.pop_front()?;
+            self.used.waiting -= 1;
             if !state.waiting.is_empty() {
                 self.turns.push_back(owner.clone());
             }
@@ -205,7 +294,7 @@ impl QueueState {
     }
 
     fn release(&mut self, owner: &Owner) {
-        self.in_use -= 1;
+        self.used.in_use -= 1;
         if let Some(state) = self.owners.get_mut(owner) {
             state.in_use -= 1;
         }
@@ -218,6 +307,7 @@ impl QueueState {
         };
         let before = state.waiting.len();
         state.waiting.retain(|waiter| waiter.ticket != ticket);
+        self.used.waiting -= before - state.waiting.len();
         if before > 0 && state.waiting.is_empty() {
             self.turns.retain(|waiting| waiting != owner);
         }
@@ -234,14 +324,23 @@ impl QueueState {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.queue.0.lock().release(&self.owner);
-        self.queue.grant_next();
+        let shared = &self.queue.0;
+        let next = {
+            let mut state = shared.state.lock();
+            state.release(&self.owner);
+            let next = state.take_next();
+            if state.used.in_use == 0 {
+                shared.idle.notify_waiters();
+            }
+            next
+        };
+        self.queue.grant(next);
     }
 }
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        self.queue.0.lock().leave(self.owner, self.ticket);
+        self.queue.0.state.lock().leave(self.owner, self.ticket);
     }
 }
 
@@ -255,6 +354,7 @@ mod tests {
         FairQueue::new(QueueLimits {
             slots,
             slots_per_owner,
+            max_waiting: 4000,
             max_waiting_per_owner,
         })
     }
@@ -275,9 +375,12 @@ mod tests {
         let mut second = Box::pin(queue.acquire(&alice));
         assert!(poll!(&mut first).is_pending());
         assert!(poll!(&mut second).is_pending());
-        assert_eq!(queue.acquire(&alice).await.unwrap_err(), NoSlot::QueueFull);
+        assert_eq!(
+            queue.acquire(&alice).await.unwrap_err(),
+            NoSlot::OwnerQueueFull
+        );
         let of_bob = queue.acquire(&bob).await.unwrap();
-        assert_eq!(queue.free(), 0);
+        assert_eq!(queue.usage().in_use, 4);
         drop(of_bob);
         assert!(poll!(&mut first).is_pending(), "alice has her maximum");
         held.pop();
@@ -322,8 +425,8 @@ mod tests {
         drop(waiting);
         drop(held);
         drop(last.await.unwrap());
-        let state = queue.0.lock();
-        assert_eq!(state.in_use, 0);
+        let state = queue.0.state.lock();
+        assert_eq!(state.used, QueueUsage::default());
         assert!(state.owners.is_empty() && state.turns.is_empty());
     }
 
@@ -352,6 +455,7 @@ mod tests {
         queue.resize(QueueLimits {
             slots: 2,
             slots_per_owner: 2,
+            max_waiting: 1,
             max_waiting_per_owner: 1,
         });
         assert!(waiting.await.is_ok());
@@ -369,5 +473,41 @@ mod tests {
         assert_eq!(waiting.await.unwrap_err(), NoSlot::Closed);
         assert_eq!(queue.acquire(&None).await.unwrap_err(), NoSlot::Closed);
         drop(held);
+    }
+
+    #[tokio::test]
+    async fn all_owners_together_have_a_maximum_too() {
+        let queue = FairQueue::new(QueueLimits::shared(4, 4));
+        let (alice, bob) = (owner("alice"), owner("bob"));
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(queue.acquire(&alice).await.unwrap());
+        }
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(queue.acquire(&alice))).collect();
+        for waiter in &mut waiting {
+            assert!(poll!(waiter).is_pending());
+        }
+        assert_eq!(
+            queue.acquire(&alice).await.unwrap_err(),
+            NoSlot::OwnerQueueFull
+        );
+        held.push(queue.acquire(&bob).await.unwrap());
+        let mut of_bob = Box::pin(queue.acquire(&bob));
+        assert!(poll!(&mut of_bob).is_pending());
+        assert_eq!(queue.acquire(&bob).await.unwrap_err(), NoSlot::QueueFull);
+        let usage = |in_use, waiting| QueueUsage { in_use, waiting };
+        assert_eq!(queue.usage(), usage(4, 4));
+        assert_eq!(queue.usage_of(&alice), usage(3, 3));
+    }
+
+    #[tokio::test]
+    async fn callers_without_a_key_may_have_every_slot() {
+        let queue = FairQueue::new(QueueLimits::shared(4, 0));
+        let held: Vec<_> = (0..4).map(|_| queue.try_acquire(&None).unwrap()).collect();
+        assert!(queue.try_acquire(&None).is_none());
+        let mut idle = Box::pin(queue.wait_idle());
+        assert!(poll!(&mut idle).is_pending());
+        drop(held);
+        idle.await;
     }
 }
