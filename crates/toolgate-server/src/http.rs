@@ -38,6 +38,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use large_request::BodySize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -188,14 +189,9 @@ async fn answer(
     let mut request =
         request.map(|body| Body::new(ProgressBody::new(body, Arc::clone(&connection))));
     request.extensions_mut().insert(ConnectInfo(peer));
-    request.extensions_mut().insert(connection);
-    let is_large = large_request::is_large(request.method(), request.headers());
-    let response = router.oneshot(request);
-    let response = if is_large {
-        large_request::process(response).await?
-    } else {
-        response.await?
-    };
+    request.extensions_mut().insert(Arc::clone(&connection));
+    let size = BodySize::new(request.method(), request.headers());
+    let response = large_request::process(router.oneshot(request), size, connection).await?;
     Ok(response.map(|body| BusyBody::new(body, served)))
 }
 

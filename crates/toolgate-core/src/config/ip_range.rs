@@ -5,32 +5,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 /// All addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpRange {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct IpRange(IpNet);
 
 impl IpRange {
     pub fn contains(self, address: IpAddr) -> bool {
-        let (range_bits, width) = to_bits(self.address);
-        let (bits, other_width) = to_bits(address.to_canonical());
-        let host_bits = width - u32::from(self.prefix);
-        // Shifting by the full width would overflow.
-        let network = |bits: u128| bits.checked_shr(host_bits).unwrap_or(0);
-        width == other_width && network(range_bits) == network(bits)
-    }
-}
-
-/// Returns the bits of an address and their number.
-fn to_bits(address: IpAddr) -> (u128, u32) {
-    match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()), 32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -38,29 +23,17 @@ impl FromStr for IpRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("`{text}` is no IP address or range such as `10.0.0.0/8`");
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| invalid())?;
-        let address = address.to_canonical();
-        let (_, width) = to_bits(address);
-        let prefix = match prefix {
-            Some(prefix) => prefix.parse().map_err(|_| invalid())?,
-            None => width,
-        };
-        let prefix = u8::try_from(prefix).map_err(|_| invalid())?;
-        if u32::from(prefix) > width {
-            return Err(invalid());
-        }
-        Ok(Self { address, prefix })
+        let address = text.parse().map(|address: IpAddr| address.to_canonical());
+        let range = address.map(IpNet::from).or_else(|_| text.parse());
+        range
+            .map(Self)
+            .map_err(|_| format!("`{text}` is no IP address or range such as `10.0.0.0/8`"))
     }
 }
 
 impl fmt::Display for IpRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 

@@ -238,6 +238,11 @@ impl Connection {
         self.connections.0.settings.body_timeout
     }
 
+    /// Returns whether a large part of the current request's body has arrived.
+    pub(super) fn holds_body(&self) -> bool {
+        self.body_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// Counts bytes of the current request's body towards the limits.
     fn hold_body(&self, bytes: usize) -> Result<(), BodyRefused> {
         if !self.is_caller.load(Ordering::Relaxed) {
