@@ -175,6 +175,7 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     drop(listener);
     tasks.close();
     graceful.shutdown().await;
+    mcp.finish().await;
     tasks.wait().await;
 }
 

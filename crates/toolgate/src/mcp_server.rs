@@ -12,6 +12,8 @@ mod client_requests;
 mod connection;
 mod endpoint;
 mod era_adapter;
+mod event_stream;
+mod event_streams;
 mod legacy_client;
 mod list_changes;
 mod listen;
@@ -35,14 +37,18 @@ use std::sync::Arc;
 
 pub use connection::{Connection, Delivery};
 pub use endpoint::McpEndpoint;
+use event_stream::EventId;
+pub use event_stream::StreamEvent;
+use event_streams::Resumption;
 use futures_util::stream::{Stream, StreamExt as _};
 use http::HeaderMap;
-use list_changes::ListChanges;
 pub use reply::{Reply, ReplyBody, SingleReply};
 use serde_json::value::RawValue;
+use session::Session;
 use sessions::Sessions;
-pub use sessions::{SESSION_ID_HEADER, SessionError};
+pub use sessions::{LAST_EVENT_ID_HEADER, SESSION_ID_HEADER, SessionError, StreamError};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tool_pages::ToolPageCache;
 use toolgate_mcp::jsonrpc::{self, Object};
 
@@ -59,6 +65,10 @@ struct Inner {
     sessions: Sessions,
     tool_pages: ToolPageCache,
     stopping: CancellationToken,
+    /// Requests that outlive the connections of their clients.
+    tasks: TaskTracker,
+    /// Ends them.
+    finishing: CancellationToken,
 }
 
 impl Server {
@@ -68,6 +78,8 @@ impl Server {
             sessions: Sessions::new(gateway.clone()),
             tool_pages: ToolPageCache::new(),
             stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            finishing: CancellationToken::new(),
             gateway,
         }))
     }
@@ -81,17 +93,24 @@ impl Server {
         Some(Connection::new(self.clone(), endpoint, caller))
     }
 
-    /// Streams the messages to a legacy client that belong to none of its requests. The headers
-    /// name the session.
+    /// Streams the messages to a legacy client that belong to none of its requests, or continues the
+    /// stream of which the client received the event that the headers name. The headers also name the
+    /// session.
     pub fn session_messages(
         &self,
         caller: &Caller,
         headers: &HeaderMap,
-    ) -> Result<impl Stream<Item = String> + Send + use<>, SessionError> {
+    ) -> Result<impl Stream<Item = StreamEvent> + Send + use<>, StreamError> {
         let session = self.sessions().find(headers, caller)?;
-        let owner = session.owner.clone();
-        let changes = ListChanges::new(self.gateway().clone(), owner.caller, owner.filters);
-        let messages = session.messages(self.gateway(), changes);
+        let after = match headers.get(LAST_EVENT_ID_HEADER) {
+            Some(id) => {
+                let id = id.to_str().ok().and_then(EventId::parse);
+                Some(id.ok_or(StreamError::UnknownEvent)?)
+            }
+            None => None,
+        };
+        let messages = session.messages(self.gateway(), after);
+        let messages = messages.ok_or(StreamError::UnknownEvent)?;
         Ok(messages.take_until(self.stopping().cancelled_owned()))
     }
 
@@ -111,6 +130,23 @@ impl Server {
     pub fn stop(&self) {
         self.0.stopping.cancel();
         self.sessions().cancel_client_requests();
+    }
+
+    /// Cancels requests that have outlived the connections of their clients, and waits for them.
+    pub async fn finish(&self) {
+        self.0.finishing.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Returns what a request of a session needs to outlive its client's connection.
+    fn resumption(&self, session: &Session) -> Resumption {
+        Resumption {
+            streams: Arc::clone(&session.streams),
+            announces_ids: session.client.expects_announced_ids(),
+            tasks: self.0.tasks.clone(),
+            stop: self.0.finishing.clone(),
+        }
     }
 
     fn gateway(&self) -> &Gateway {

@@ -152,7 +152,9 @@ async fn send_reply(outgoing: mpsc::Sender<String>, reply: Reply) {
             // Fails only if the client has disconnected.
             let _ = outgoing.send(reply.body.into_string()).await;
         }
-        Reply::Stream(messages) => send_all(outgoing, messages).await,
+        Reply::Stream(events) => {
+            send_all(outgoing, events.map(|event| event.message)).await;
+        }
     }
 }
 

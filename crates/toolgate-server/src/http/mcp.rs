@@ -15,7 +15,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, StreamExt as _};
 use toolgate::mcp_server::{
-    Delivery, McpEndpoint, Reply, SESSION_ID_HEADER, SessionError, SingleReply,
+    Delivery, McpEndpoint, Reply, SESSION_ID_HEADER, SessionError, SingleReply, StreamError,
+    StreamEvent,
 };
 use toolgate::{Caller, ServerName};
 
@@ -27,6 +28,9 @@ use super::spliced_body::SplicedBody;
 
 /// Interval between keep-alive comments, shorter than the idle timeout of common proxies.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Time after which a client should reconnect whose stream broke.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// An HTTP request that carries a message.
 struct McpPost {
@@ -108,7 +112,10 @@ pub(crate) async fn listen(
     }
     match app.mcp().session_messages(&caller, &headers) {
         Ok(messages) => event_stream(messages),
-        Err(error) => session_error_response(error),
+        Err(StreamError::Session(error)) => session_error_response(error),
+        Err(error @ StreamError::UnknownEvent) => {
+            ApiError::bad_request(error.to_string()).into_response()
+        }
     }
 }
 
@@ -172,9 +179,8 @@ fn single_response(reply: SingleReply) -> Response {
     response
 }
 
-fn event_stream(messages: impl Stream<Item = String> + Send + 'static) -> Response {
-    let events =
-        messages.map(|message| Ok::<_, Infallible>(Event::default().data(to_one_line(&message))));
+fn event_stream(events: impl Stream<Item = StreamEvent> + Send + 'static) -> Response {
+    let events = events.map(|event| Ok::<_, Infallible>(to_sse_event(&event)));
     let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL));
     let mut response = (StatusCode::OK, stream).into_response();
     response.headers_mut().insert(
@@ -183,6 +189,19 @@ fn event_stream(messages: impl Stream<Item = String> + Send + 'static) -> Respon
         HeaderValue::from_static("no"),
     );
     response
+}
+
+fn to_sse_event(event: &StreamEvent) -> Event {
+    let sse = Event::default().data(to_one_line(&event.message));
+    let sse = match &event.id {
+        Some(id) => sse.id(id),
+        None => sse,
+    };
+    if event.message.is_empty() {
+        sse.retry(RECONNECT_DELAY)
+    } else {
+        sse
+    }
 }
 
 /// Puts a message on one line. Raw line breaks occur only between JSON tokens, so values do not change.

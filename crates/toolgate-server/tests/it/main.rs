@@ -66,5 +66,6 @@ mod serve;
 mod sessions;
 mod small_disk;
 mod store_key;
+mod streams;
 mod telemetry;
 mod trust;

@@ -13,24 +13,41 @@ const WATCHED: &str = "test://watched-resource";
 pub(crate) struct EventStream {
     response: Response,
     text: String,
+    /// Id of the last event.
+    pub(crate) last_id: Option<String>,
 }
 
 impl EventStream {
     pub(crate) fn new(response: Response) -> Self {
         assert_eq!(response.status(), 200);
-        let text = String::new();
-        Self { response, text }
+        Self {
+            response,
+            text: String::new(),
+            last_id: None,
+        }
     }
 
     /// Returns the next message with this method.
     pub(crate) async fn next(&mut self, method: &str) -> Value {
+        self.next_where(method, |message| message["method"] == method)
+            .await
+    }
+
+    /// Returns the next event that satisfies a condition; its message is null if it has none.
+    pub(crate) async fn next_where(
+        &mut self,
+        expected: &str,
+        is_expected: impl Fn(&Value) -> bool,
+    ) -> Value {
         let reading = async {
             loop {
                 while let Some((event, rest)) = self.text.split_once("\n\n") {
-                    let data = event.strip_prefix("data: ").unwrap_or_default();
-                    let message: Value = serde_json::from_str(data).unwrap_or_default();
+                    let field = |name| event.lines().find_map(|line| line.strip_prefix(name));
+                    let message = serde_json::from_str(field("data: ").unwrap_or_default());
+                    let message: Value = message.unwrap_or_default();
+                    self.last_id = field("id: ").map(str::to_owned);
                     self.text = rest.to_owned();
-                    if message["method"] == method {
+                    if is_expected(&message) {
                         return message;
                     }
                 }
@@ -41,7 +58,7 @@ impl EventStream {
         };
         tokio::time::timeout(WAIT_TIMEOUT, reading)
             .await
-            .expect(method)
+            .expect(expected)
     }
 
     /// Reads the stream to its end.

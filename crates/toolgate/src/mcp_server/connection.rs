@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
+use http::header::ACCEPT;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
@@ -17,6 +18,7 @@ use toolgate_mcp::jsonrpc::{INVALID_REQUEST, PARSE_ERROR, RpcError, RpcResult};
 
 use super::Server;
 use super::endpoint::McpEndpoint;
+use super::event_stream::StreamEvent;
 use super::list_changes::ListChanges;
 use super::listen::ListenStream;
 use super::message::{Message, RequestMessage};
@@ -25,7 +27,7 @@ use super::meta::{RawMeta, RepeatedParts};
 use super::method::{
     ClientNotification, INITIALIZE, LISTEN, MAX_CAPABILITIES_BYTES, Method, RequestedNotifications,
 };
-use super::reply::{PendingReply, Reply, error_status};
+use super::reply::{PendingReply, Reply, Streaming, error_status};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
 use super::sessions::SessionError;
@@ -89,6 +91,17 @@ impl Delivery {
             headers: None,
         }
     }
+
+    /// Returns whether the client asks for streams of events, as the protocol requires. Scripts that
+    /// accept anything usually expect plain JSON.
+    fn accepts_streams(&self) -> bool {
+        let accepted = self
+            .headers
+            .iter()
+            .flat_map(|headers| headers.get_all(ACCEPT));
+        let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+        accepted.any(|value| value.contains("text/event-stream"))
+    }
 }
 
 impl Connection {
@@ -113,8 +126,9 @@ impl Connection {
             ListChanges::new(gateway, caller, filters)
         });
         let changes = changes.flat_map(ListChanges::into_messages);
-        let gateway = self.server.gateway();
-        let messages = client.channel.listener.messages(gateway, changes);
+        let listener = &client.channel.listener;
+        let messages = listener.messages(None, false, changes);
+        let messages = stream::iter(messages).flatten().map(|event| event.message);
         let connection = Self {
             dedicated: Some(client),
             ..self
@@ -210,6 +224,11 @@ impl Connection {
             parts.check(headers).map_err(bad_request)?;
         }
         let meta = meta.to_modern_meta(&version).map_err(bad_request)?;
+        let streaming = if self.dedicated.is_none() && delivery.accepts_streams() {
+            Streaming::Early
+        } else {
+            Streaming::Late
+        };
         let context = RequestContext {
             headers_mirror_arguments: delivery.headers.is_some(),
             ..self.request_context(id, delivery)?
@@ -238,7 +257,7 @@ impl Connection {
                 requested,
                 in_flight,
             ))),
-            method => start_answer(handler, id, method, messages, in_flight),
+            method => start_answer(handler, id, method, messages, in_flight, streaming),
         })
     }
 
@@ -266,13 +285,20 @@ impl Connection {
             parsed => parsed,
         };
         let session = self.require_session(id, &delivery)?;
+        let streaming = if self.dedicated.is_none() && delivery.accepts_streams() {
+            Streaming::Resumable(self.server.resumption(&session))
+        } else {
+            Streaming::Late
+        };
         let context = self.request_context(id, delivery)?;
         let method = parsed.map_err(|error| Reply::error(200, id, error))?;
         let (sender, messages) = message_queue(self.server.gateway());
         let meta = meta.to_request_meta();
         let handler = RequestHandler::legacy(self, context, &session, meta, sender);
-        let in_flight = session.client.in_flight.register(id.get());
-        Ok(start_answer(handler, id, method, messages, Some(in_flight)))
+        let in_flight = Some(session.client.in_flight.register(id.get()));
+        Ok(start_answer(
+            handler, id, method, messages, in_flight, streaming,
+        ))
     }
 
     fn receive_batch(&self, text: &str, delivery: Delivery) -> Result<Received, Reply> {
@@ -360,6 +386,7 @@ fn start_answer(
     method: Method,
     messages: MessageReceiver,
     in_flight: Option<ActiveGuard>,
+    streaming: Streaming,
 ) -> Received {
     if let Method::ListTools { cursor } = &method {
         return Received::Replied(match handler.list_tools(cursor.as_deref()) {
@@ -371,6 +398,7 @@ fn start_answer(
         id: id.to_owned(),
         era: handler.era,
         messages,
+        streaming,
         answer: Box::pin(async move {
             let answer = handler.answer(method);
             // Dropping the answer cancels the call: `engine::CancelOnDrop` closes its record, and the
@@ -397,12 +425,14 @@ async fn listen(
     let stopping = handler.server.stopping();
     let Some(in_flight) = in_flight else {
         let stream = ListenStream::open(&handler, id, requested).await;
-        return Reply::Stream(stream.into_messages(stopping).boxed());
+        let messages = stream.into_messages(stopping);
+        return Reply::Stream(messages.map(StreamEvent::from).boxed());
     };
     let stream = tokio::select! {
         stream = ListenStream::open(&handler, id, requested) => stream,
         () = in_flight.token().cancelled() => return Reply::Accepted,
     };
     let cancelled = async move { in_flight.token().cancelled().await };
-    Reply::Stream(stream.into_messages(stopping).take_until(cancelled).boxed())
+    let messages = stream.into_messages(stopping).take_until(cancelled);
+    Reply::Stream(messages.map(StreamEvent::from).boxed())
 }

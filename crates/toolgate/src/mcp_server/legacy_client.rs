@@ -70,6 +70,11 @@ impl LegacyClient {
         self.initialize.version
     }
 
+    /// Returns whether the client expects streams to start with an event that has only an id.
+    pub(super) fn expects_announced_ids(&self) -> bool {
+        self.version() >= "2025-11-25"
+    }
+
     /// Handles a notification from the client.
     pub(super) fn handle_notification(
         &self,

@@ -125,13 +125,18 @@ impl ListChanges {
         }
     }
 
+    /// Like [`Self::next`], but returns the notifications.
+    pub(super) async fn next_messages(&mut self) -> Option<Vec<String>> {
+        let methods = self.next().await?.into_iter();
+        let messages = methods.map(|method| jsonrpc::notification(method, &Object::new()));
+        Some(messages.collect())
+    }
+
     /// Streams a notification for each list that changes.
     pub(super) fn into_messages(self) -> impl Stream<Item = String> + Send {
         let batches = stream::unfold(self, |mut changes| async move {
-            let methods = changes.next().await?.into_iter();
-            let notifications = methods.map(|method| jsonrpc::notification(method, &Object::new()));
-            let notifications: Vec<String> = notifications.collect();
-            Some((stream::iter(notifications), changes))
+            let messages = changes.next_messages().await?;
+            Some((stream::iter(messages), changes))
         });
         batches.flatten()
     }

@@ -13,10 +13,16 @@ use toolgate_mcp::jsonrpc::{
     UNSUPPORTED_VERSION,
 };
 
+use super::event_stream::{EventStream, StreamEvent};
+use super::event_streams::Resumption;
 use super::message_queue::MessageReceiver;
 use super::sessions::SessionError;
 use super::tool_pages::EncodedToolPage;
 use crate::call::CallError;
+
+/// Time after which a client that waits for an answer gets the head of a stream, so that it and the
+/// proxies on the way see that the request is in progress.
+const STREAM_AFTER: Duration = Duration::from_millis(500);
 
 /// The reply to a message.
 pub enum Reply {
@@ -25,7 +31,7 @@ pub enum Reply {
     /// One response.
     Single(SingleReply),
     /// Messages to send as they come; the last one is the response.
-    Stream(BoxStream<'static, String>),
+    Stream(BoxStream<'static, StreamEvent>),
 }
 
 /// A reply that consists of one response.
@@ -64,6 +70,19 @@ pub(super) struct PendingReply {
     pub(super) messages: MessageReceiver,
     /// Resolves to `None` if the client cancels the request.
     pub(super) answer: BoxFuture<'static, Option<RpcResult>>,
+    pub(super) streaming: Streaming,
+}
+
+/// How an answer that takes longer is sent.
+#[derive(Debug)]
+pub(super) enum Streaming {
+    /// When it is there: on a transport without separate replies, and to a client that does not
+    /// accept streams.
+    Late,
+    /// As a stream that starts before the answer is there. The request ends with the stream.
+    Early,
+    /// As a stream that the client can resume.
+    Resumable(Resumption),
 }
 
 /// State of a stream that ends with the answer to a request.
@@ -181,16 +200,16 @@ impl ReplyBody {
 }
 
 impl PendingReply {
-    /// Waits for the answer. The reply is single if nothing has to be sent before the answer.
+    /// Waits for the answer. The reply is single if it comes soon and nothing has to be sent before.
     pub(super) async fn into_reply(mut self) -> Reply {
         let first = tokio::select! {
             biased;
-            Some(message) = self.messages.recv() => message,
+            Some(message) = self.messages.recv() => Some(message),
             answer = &mut self.answer => match (self.messages.try_recv(), answer) {
                 // Messages sent before the answer must precede it.
                 (Some(message), answer) => {
                     self.answer = Box::pin(std::future::ready(answer));
-                    message
+                    Some(message)
                 }
                 (None, Some(result)) => {
                     let status = result
@@ -201,12 +220,51 @@ impl PendingReply {
                 // The client cancelled the request and expects no answer.
                 (None, None) => return Reply::Accepted,
             },
+            () = tokio::time::sleep(STREAM_AFTER), if self.streaming.is_early() => None,
         };
-        let state = AnswerStream {
-            first: Some(first),
-            pending: Some(self),
-        };
-        Reply::Stream(stream::unfold(state, AnswerStream::next).boxed())
+        Reply::Stream(
+            match std::mem::replace(&mut self.streaming, Streaming::Late) {
+                Streaming::Resumable(resumption) => resumption.start(first, self),
+                Streaming::Early | Streaming::Late => {
+                    let state = AnswerStream {
+                        first,
+                        pending: Some(self),
+                    };
+                    let messages = stream::unfold(state, AnswerStream::next);
+                    messages.map(StreamEvent::from).boxed()
+                }
+            },
+        )
+    }
+
+    /// Sends all messages, and then the answer, to a stream.
+    pub(super) async fn send_to(mut self, stream: &EventStream) {
+        loop {
+            let message = async {
+                stream.wait_for_room().await;
+                self.messages.recv().await
+            };
+            let answer = tokio::select! {
+                biased;
+                Some(message) = message => {
+                    // Cannot be sent if the client has left for good.
+                    let _ = stream.push(message);
+                    continue;
+                }
+                answer = &mut self.answer => answer,
+            };
+            // Messages sent before the answer must precede it.
+            while let Some(message) = self.messages.try_recv() {
+                let _ = stream.push(message);
+            }
+            return stream.complete(answer.map(|answer| jsonrpc::response(&self.id, &answer)));
+        }
+    }
+}
+
+impl Streaming {
+    fn is_early(&self) -> bool {
+        !matches!(self, Self::Late)
     }
 }
 

@@ -1,24 +1,25 @@
 //! A legacy session: its owner, its idle time, and the messages to the client that belong to none of
 //! its requests.
 
-use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use parking_lot::Mutex;
 use toolgate_core::scope::Filters;
 
 use super::client_requests::MessageSender;
 use super::endpoint::McpEndpoint;
+use super::event_stream::{EventId, EventStream, PushError, StreamEvent};
+use super::event_streams::EventStreams;
 use super::legacy_client::LegacyClient;
 use super::list_changes::ListChanges;
-use super::message_queue::message_queue;
 use super::method::InitializeRequest;
 use crate::active_set::ActiveSet;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::metrics::Bound;
 
 /// A session of a legacy client.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Session {
     pub(super) client: LegacyClient,
     pub(super) owner: SessionOwner,
     listener: Arc<SessionListener>,
+    /// The streams of requests whose answers take longer.
+    pub(super) streams: Arc<EventStreams>,
     last_used: Mutex<Instant>,
 }
 
@@ -44,28 +47,23 @@ pub(super) struct SessionChannel {
     pub(super) in_flight: Arc<ActiveSet>,
 }
 
-/// The stream that the client listens to, if any.
-#[derive(Debug, Default)]
-pub(super) struct SessionListener(Mutex<ListenerState>);
-
-#[derive(Default)]
-struct ListenerState {
-    sender: Option<MessageSender>,
-    /// Counts the streams, so that the end of an earlier one does not end a later one.
-    streams: u64,
-    /// When the client stopped to listen.
-    left_at: Option<Instant>,
+/// The messages to a client that belong to none of its requests.
+#[derive(Debug)]
+pub(super) struct SessionListener {
+    events: Arc<EventStream>,
+    /// Changes that the client was told of, kept while it does not listen.
+    changes: Mutex<Option<ListChanges>>,
 }
 
-/// A stream in use; dropping it marks the client as no longer listening.
-struct ListenGuard {
-    /// Weak, because the stream ends with the listener.
+/// Changes of lists for a client that listens; returned to the listener on drop.
+struct ListenedChanges {
     listener: Weak<SessionListener>,
-    stream: u64,
+    changes: Option<ListChanges>,
 }
 
 impl Session {
     pub(super) fn new(
+        gateway: &Gateway,
         owner: SessionOwner,
         initialize: InitializeRequest,
         channel: SessionChannel,
@@ -75,8 +73,8 @@ impl Session {
             in_flight,
         } = channel;
         let sender: MessageSender = Arc::new({
-            let listener = Arc::clone(&listener);
-            move |message| listener.send(message)
+            let (listener, gateway) = (Arc::clone(&listener), gateway.clone());
+            move |message| listener.send(&gateway, message)
         });
         let id = uuid::Uuid::new_v4().to_string();
         let key = owner.caller.key().cloned();
@@ -84,21 +82,38 @@ impl Session {
             client: LegacyClient::new(id, key, initialize, in_flight, sender),
             owner,
             listener,
+            streams: Arc::default(),
             last_used: Mutex::new(Instant::now()),
         }
     }
 
     /// Streams the messages to the client until the session ends or another stream replaces this
-    /// one.
+    /// one, from the given event on. Returns `None` if that event is not kept.
     pub(super) fn messages(
         &self,
         gateway: &Gateway,
-        changes: ListChanges,
-    ) -> impl Stream<Item = String> + Send + use<> {
+        after: Option<EventId>,
+    ) -> Option<BoxStream<'static, StreamEvent>> {
+        let events = match after {
+            Some(id) if id.stream != EventStreams::SESSION => self.streams.resume(id)?,
+            after => {
+                let changes = self.listener.changes(gateway, &self.owner);
+                let announces_id = after.is_none() && self.client.expects_announced_ids();
+                let messages = self.listener.messages(after, announces_id, changes)?;
+                messages.boxed()
+            }
+        };
         let disconnected = self.client.disconnect_token().clone();
-        self.listener
-            .messages(gateway, changes.into_messages())
-            .take_until(disconnected.cancelled_owned())
+        Some(events.take_until(disconnected.cancelled_owned()).boxed())
+    }
+
+    /// Forgets what is kept for streams that the client has left some time ago, and cancels their
+    /// requests.
+    pub(super) fn sweep_streams(&self, timeout: Duration) {
+        self.streams.sweep(timeout);
+        if self.listener.events.is_abandoned(timeout) {
+            self.listener.events.give_up();
+        }
     }
 
     pub(super) fn mark_used(&self) {
@@ -112,79 +127,99 @@ impl Session {
     /// Returns whether the client has not used the session for some time. A client that listens, or
     /// waits for an answer, uses it.
     pub(super) fn is_idle(&self, timeout: Duration) -> bool {
-        let is_in_use = self.listener.is_listening() || !self.client.in_flight.is_empty();
+        let is_in_use = self.listener.events.is_read() || !self.client.in_flight.is_empty();
         !is_in_use && self.last_used().elapsed() > timeout
     }
 
     /// Returns whether the client stopped to listen some time ago and has not returned.
     pub(super) fn is_abandoned(&self, timeout: Duration) -> bool {
-        let left_at = self.listener.0.lock().left_at;
-        left_at.is_some_and(|left_at| left_at.elapsed() > timeout) && self.is_idle(timeout)
+        self.listener.events.is_abandoned(timeout) && self.is_idle(timeout)
     }
 }
 
 impl SessionListener {
-    /// Streams the session's messages from now on, with those of `changes`, until either ends.
-    /// Replaces an earlier stream, because the protocol forbids sending a message on more than one.
+    /// Streams the session's messages, with those of `changes`, until either ends. Replaces an earlier
+    /// stream, because the protocol forbids sending a message on more than one.
     pub(super) fn messages<S>(
         self: &Arc<Self>,
-        gateway: &Gateway,
+        after: Option<EventId>,
+        announces_id: bool,
         changes: S,
-    ) -> impl Stream<Item = String> + Send + use<S>
+    ) -> Option<impl Stream<Item = StreamEvent> + Send + use<S>>
     where
         S: Stream<Item = String> + Send,
     {
-        let (sender, inbox) = message_queue(gateway);
-        let guard = self.start_listening(sender);
-        let inbox = stream::unfold((inbox, guard), |(mut inbox, guard)| async move {
-            inbox.recv().await.map(|message| (message, (inbox, guard)))
+        let events = self.events.read(after, announces_id)?;
+        let target = Arc::downgrade(self);
+        // A change is an event like any other, with an id of its own.
+        let changes = changes.take_while(move |message| {
+            let listener = target.upgrade();
+            if let Some(listener) = &listener {
+                // The client reads, and is told of few changes.
+                let _ = listener.events.push(message.clone());
+            }
+            ready(listener.is_some())
         });
+        let changes = changes.filter_map(|_| ready(None));
         // `select` ends with the last of its streams; the `None` ends it with the first.
         let end = || stream::iter([None]);
-        let both = stream::select(inbox.map(Some).chain(end()), changes.map(Some).chain(end()));
-        both.take_while(|message| ready(message.is_some()))
-            .filter_map(ready)
+        let both = stream::select(events.map(Some).chain(end()), changes.chain(end()));
+        let both = both.take_while(|event| ready(event.is_some()));
+        Some(both.filter_map(ready))
     }
 
-    fn start_listening(self: &Arc<Self>, sender: MessageSender) -> ListenGuard {
-        let mut state = self.0.lock();
-        state.sender = Some(sender);
-        state.left_at = None;
-        state.streams += 1;
-        ListenGuard {
+    /// Returns the changes of lists since the client was last told of any.
+    fn changes(
+        self: &Arc<Self>,
+        gateway: &Gateway,
+        owner: &SessionOwner,
+    ) -> impl Stream<Item = String> + Send + use<> {
+        let kept = self.changes.lock().take();
+        let changes = kept.unwrap_or_else(|| {
+            let SessionOwner {
+                caller, filters, ..
+            } = owner.clone();
+            ListChanges::new(gateway.clone(), caller, filters)
+        });
+        let listened = ListenedChanges {
             listener: Arc::downgrade(self),
-            stream: state.streams,
-        }
-    }
-
-    fn is_listening(&self) -> bool {
-        self.0.lock().sender.is_some()
-    }
-
-    fn send(&self, message: String) -> bool {
-        let sender = self.0.lock().sender.clone();
-        sender.is_some_and(|sender| sender(message))
-    }
-}
-
-impl Drop for ListenGuard {
-    fn drop(&mut self) {
-        let Some(listener) = self.listener.upgrade() else {
-            return;
+            changes: Some(changes),
         };
-        let mut state = listener.0.lock();
-        if state.streams == self.stream {
-            state.sender = None;
-            state.left_at = Some(Instant::now());
+        stream::unfold(listened, |mut listened| async move {
+            let messages = listened.changes.as_mut()?.next_messages().await?;
+            Some((stream::iter(messages), listened))
+        })
+        .flatten()
+    }
+
+    fn send(&self, gateway: &Gateway, message: String) -> bool {
+        let pushed = self.events.push(message);
+        if pushed == Err(PushError::Full) {
+            gateway.report_bound(Bound::Notifications, "");
+        }
+        pushed.is_ok()
+    }
+}
+
+impl Default for SessionListener {
+    fn default() -> Self {
+        Self {
+            events: Arc::new(EventStream::new(EventStreams::SESSION)),
+            changes: Mutex::default(),
         }
     }
 }
 
-impl fmt::Debug for ListenerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerState")
-            .field("is_listening", &self.sender.is_some())
-            .field("left_at", &self.left_at)
-            .finish_non_exhaustive()
+impl Drop for SessionListener {
+    fn drop(&mut self) {
+        self.events.complete(None);
+    }
+}
+
+impl Drop for ListenedChanges {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.upgrade() {
+            *listener.changes.lock() = self.changes.take();
+        }
     }
 }

@@ -18,6 +18,9 @@ use crate::metrics::Bound;
 /// The HTTP header with the id of a legacy client's session.
 pub const SESSION_ID_HEADER: &str = "mcp-session-id";
 
+/// The HTTP header with the id of the last event that a client has received.
+pub const LAST_EVENT_ID_HEADER: &str = "last-event-id";
+
 /// Interval between sweeps for idle sessions and removed keys.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -30,6 +33,17 @@ pub enum SessionError {
     /// Also returned for the sessions of other callers, so as not to reveal them.
     #[error("unknown session; send `initialize` again")]
     Unknown,
+}
+
+/// Error returned when a client's stream cannot be opened or continued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// There is no such session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The event after which the stream should continue is not kept.
+    #[error("unknown `Last-Event-ID`; what followed it is no longer kept")]
+    UnknownEvent,
 }
 
 /// All sessions. When a caller has its share of them, a new one ends the one that it has not used for
@@ -140,6 +154,7 @@ impl Sessions {
     fn sweep(&self) {
         let capacity = self.gateway.capacity();
         for session in self.list() {
+            session.sweep_streams(capacity.session_disconnect_timeout);
             let is_valid = self.gateway.keys().is_valid(&session.owner.caller);
             if !is_valid || session.is_idle(capacity.session_idle_timeout) {
                 self.end(&session);

@@ -39,12 +39,12 @@ impl Connection {
         let session = match &self.dedicated {
             Some(client) => {
                 let channel = client.channel.clone();
-                let open = || Arc::new(Session::new(owner, initialize, channel));
+                let open = || Arc::new(Session::new(gateway, owner, initialize, channel));
                 // A repeated `initialize` keeps the existing session.
                 Arc::clone(client.session.get_or_init(open))
             }
             None => {
-                let session = Session::new(owner, initialize, SessionChannel::default());
+                let session = Session::new(gateway, owner, initialize, SessionChannel::default());
                 let session = Arc::new(session);
                 self.server.sessions().add(&session);
                 session

@@ -1,0 +1,130 @@
+//! The event streams of one session: one for the messages that belong to no request, and one for each
+//! request whose answer takes longer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, StreamExt as _};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::event_stream::{EventId, EventStream, StreamEvent};
+use super::reply::PendingReply;
+
+/// Maximum size of the answers that are kept for a client that may have lost them.
+const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
+
+/// The streams of a session's requests, by number.
+#[derive(Debug, Default)]
+pub(super) struct EventStreams(Mutex<StreamTable>);
+
+#[derive(Debug, Default)]
+struct StreamTable {
+    last: u64,
+    streams: BTreeMap<u64, RequestStream>,
+}
+
+#[derive(Debug)]
+struct RequestStream {
+    events: Arc<EventStream>,
+    /// Cancels the request.
+    cancel: CancellationToken,
+}
+
+/// What a request needs whose answer outlives the client's connection.
+#[derive(Clone, Debug)]
+pub(super) struct Resumption {
+    pub(super) streams: Arc<EventStreams>,
+    /// Whether the client expects a first event without a message.
+    pub(super) announces_ids: bool,
+    pub(super) tasks: TaskTracker,
+    /// Ends requests whose clients are gone.
+    pub(super) stop: CancellationToken,
+}
+
+impl EventStreams {
+    /// Number of the stream for messages that belong to no request.
+    pub(super) const SESSION: u64 = 0;
+
+    fn open(&self, stop: &CancellationToken) -> (Arc<EventStream>, CancellationToken) {
+        let mut table = self.0.lock();
+        table.last += 1;
+        let number = table.last;
+        let stream = RequestStream {
+            events: Arc::new(EventStream::new(number)),
+            cancel: stop.child_token(),
+        };
+        let opened = (Arc::clone(&stream.events), stream.cancel.clone());
+        table.streams.insert(number, stream);
+        opened
+    }
+
+    /// Continues the stream of a request; `None` if it is not kept.
+    pub(super) fn resume(&self, after: EventId) -> Option<BoxStream<'static, StreamEvent>> {
+        let events = {
+            let table = self.0.lock();
+            Arc::clone(&table.streams.get(&after.stream)?.events)
+        };
+        Some(events.read(Some(after), false)?.boxed())
+    }
+
+    /// Cancels requests whose clients have left some time ago, and forgets their streams.
+    pub(super) fn sweep(&self, timeout: Duration) {
+        self.0.lock().streams.retain(|_, stream| {
+            let is_abandoned = stream.events.is_abandoned(timeout);
+            if is_abandoned {
+                stream.cancel.cancel();
+            }
+            !is_abandoned
+        });
+    }
+
+    /// Forgets the oldest answers beyond what may be kept.
+    fn forget_oldest(&self) {
+        let mut table = self.0.lock();
+        let kept = table.streams.iter();
+        let kept = kept.filter(|(_, stream)| stream.events.is_complete());
+        let mut bytes = 0;
+        let mut forgotten = Vec::new();
+        for (number, stream) in kept.rev() {
+            bytes += stream.events.kept_bytes();
+            if bytes > MAX_KEPT_BYTES && !stream.events.is_read() {
+                forgotten.push(*number);
+            }
+        }
+        for number in forgotten {
+            table.streams.remove(&number);
+        }
+    }
+}
+
+impl Resumption {
+    /// Answers a request on a stream of its own, which the client can resume.
+    pub(super) fn start(
+        self,
+        first: Option<String>,
+        pending: PendingReply,
+    ) -> BoxStream<'static, StreamEvent> {
+        let (stream, cancel) = self.streams.open(&self.stop);
+        let events = stream.read(None, self.announces_ids);
+        if let Some(first) = first {
+            // A new stream has room.
+            let _ = stream.push(first);
+        }
+        let streams = self.streams;
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = pending.send_to(&stream) => {}
+                () = cancel.cancelled() => stream.complete(None),
+            }
+            streams.forget_oldest();
+        });
+        match events {
+            Some(events) => events.boxed(),
+            // Cannot happen: a new stream keeps everything.
+            None => futures_util::stream::empty().boxed(),
+        }
+    }
+}
