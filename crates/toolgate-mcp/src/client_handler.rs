@@ -28,6 +28,11 @@ pub trait ClientHandler: fmt::Debug + Send + Sync {
     fn can_answer_requests(&self) -> bool {
         true
     }
+
+    /// Returns whether a request of the server waits for the client's answer.
+    fn is_asking(&self) -> bool {
+        false
+    }
 }
 
 /// Passes a notification of a server on, cleaned, since people and models may read it.
@@ -44,6 +49,8 @@ pub struct ModernClient {
     pub capabilities: Arc<str>,
     /// Its responses to earlier input requests, and the server's request state.
     pub input: Object,
+    /// Whether the input includes a request state.
+    pub has_state: bool,
 }
 
 /// Severity of a log message.
@@ -85,6 +92,11 @@ pub struct SessionClient {
     pub handler: Arc<dyn ClientHandler>,
     /// Minimum level of the log messages it receives.
     pub log_level: Option<LogLevel>,
+    /// Whether it can answer requests of servers.
+    pub can_answer_requests: bool,
+    /// Whether it speaks the modern era, in which only legacy servers need a connection of its own to
+    /// send it requests.
+    pub is_modern: bool,
     /// Cancelled when it disconnects: no further connection is opened for it, and its calls end.
     pub disconnected: CancellationToken,
 }

@@ -244,6 +244,14 @@ impl Lane {
             identity,
         } = request;
         let (params, meta) = match self.0.session.era {
+            Era::Legacy
+                if modern_client
+                    .as_ref()
+                    .is_some_and(|client| client.has_state) =>
+            {
+                // A legacy server has asked for nothing, so the state is not that of a question.
+                return Err(invalid_params("unknown `requestState`".to_owned()));
+            }
             Era::Legacy => (params, meta),
             Era::Modern => {
                 handshake::add_modern_headers(method, &mut headers);

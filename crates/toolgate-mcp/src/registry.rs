@@ -430,6 +430,8 @@ impl Registry {
                     subscriptions: Arc::clone(&self.subscriptions),
                 }),
                 log_level: None,
+                can_answer_requests: false,
+                is_modern: false,
                 disconnected: self.stop.clone(),
             },
         }

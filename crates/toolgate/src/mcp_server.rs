@@ -24,6 +24,7 @@ mod method;
 mod names;
 mod notifier;
 mod page;
+mod questions;
 mod reply;
 mod request;
 mod resource_subscriptions;
@@ -42,6 +43,7 @@ pub use event_stream::StreamEvent;
 use event_streams::Resumption;
 use futures_util::stream::{Stream, StreamExt as _};
 use http::HeaderMap;
+use questions::HeldRequests;
 pub use reply::{Reply, ReplyBody, SingleReply};
 use serde_json::value::RawValue;
 use session::Session;
@@ -64,6 +66,7 @@ struct Inner {
     gateway: Gateway,
     sessions: Sessions,
     tool_pages: ToolPageCache,
+    held: HeldRequests,
     stopping: CancellationToken,
     /// Requests that outlive the connections of their clients.
     tasks: TaskTracker,
@@ -77,6 +80,7 @@ impl Server {
         Self(Arc::new(Inner {
             sessions: Sessions::new(gateway.clone()),
             tool_pages: ToolPageCache::new(),
+            held: HeldRequests::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
             finishing: CancellationToken::new(),
@@ -130,6 +134,7 @@ impl Server {
     pub fn stop(&self) {
         self.0.stopping.cancel();
         self.sessions().cancel_client_requests();
+        self.held().stop();
     }
 
     /// Cancels requests that have outlived the connections of their clients, and waits for them.
@@ -137,6 +142,7 @@ impl Server {
         self.0.finishing.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        self.held().finish().await;
     }
 
     /// Returns what a request of a session needs to outlive its client's connection.
@@ -155,6 +161,10 @@ impl Server {
 
     fn sessions(&self) -> &Sessions {
         &self.0.sessions
+    }
+
+    fn held(&self) -> &HeldRequests {
+        &self.0.held
     }
 
     fn tool_pages(&self) -> &ToolPageCache {

@@ -28,7 +28,8 @@ pub use store::StoreTable;
 use super::duration::ConfigDuration;
 use super::ip_range::IpRange;
 use super::{
-    Approver, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition, Protocol,
+    Approver, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition, PerSession,
+    Protocol,
 };
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};
@@ -278,9 +279,11 @@ pub struct ClientConfig {
     pub definitions: Option<OnDefinitionChange>,
     /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.
     pub definition_scan: Option<OnSuspiciousDefinition>,
-    /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
+    /// Whether MCP clients that can answer the server's requests get stdio processes of their own: `"auto"`, one for each
+    /// caller, or for each session of a legacy client; `true`, also for legacy clients that only set a log level;
+    /// `false`, never. Default `"auto"`.
     #[serde(default)]
-    pub per_session: bool,
+    pub per_session: PerSession,
     /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.
     #[serde(default)]
     pub is_code_mode_client: bool,
@@ -406,8 +409,10 @@ pub struct ServerTable {
     pub definitions: Option<OnDefinitionChange>,
     /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.
     pub definition_scan: Option<OnSuspiciousDefinition>,
-    /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
-    pub per_session: bool,
+    /// Whether MCP clients that can answer the server's requests get stdio processes of their own: `"auto"`, one for each
+    /// caller, or for each session of a legacy client; `true`, also for legacy clients that only set a log level;
+    /// `false`, never. Default `"auto"`.
+    pub per_session: PerSession,
     /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.
     pub is_code_mode_client: bool,
     /// Transport used to reach the server: `stdio`, `http` (streamable), `sse` (legacy), or `auto` (default) to choose by `command` or `url`.

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Approvers, DefinitionOverrides, EnvGroup, Sandbox};
+use super::{Approvers, DefinitionOverrides, EnvGroup, PerSession, Sandbox};
 use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
@@ -39,8 +39,8 @@ pub struct ServerConfig {
     pub approval_by: Option<Approvers>,
     /// How its definitions are treated.
     pub definitions: DefinitionOverrides,
-    /// Whether each client session that can answer the server's requests gets a separate process.
-    pub per_session: bool,
+    /// Which clients get processes of their own.
+    pub per_session: PerSession,
     /// Whether its tools are exposed to scripts (code mode) instead of directly to the model.
     pub code_mode: bool,
 }
@@ -175,7 +175,7 @@ impl ServerConfig {
     pub fn has_own_lanes(&self) -> bool {
         match self.connection {
             ServerConnection::Http(_) => true,
-            ServerConnection::Stdio(_) => self.per_session,
+            ServerConnection::Stdio(_) => self.per_session != PerSession::Never,
             ServerConnection::InProcess => false,
         }
     }

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolgate_core::config::{CapacityLimits, ServerConfig};
+use toolgate_core::config::{CapacityLimits, PerSession, ServerConfig, ServerConnection, Share};
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
+use crate::activity::ServerBusy;
 use crate::client_handler::SessionClient;
 use crate::fair_queue::Owner;
 use crate::handshake::Era;
@@ -26,6 +27,10 @@ use crate::share::{ShareFull, SharedEntry, make_room};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
 
+/// Maximum number of processes of a stdio server that are started for single clients on its own
+/// account, and the time without calls after which they end.
+const MAX_AUTOMATIC_PROCESSES: usize = 8;
+const AUTOMATIC_IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Interval between sweeps for idle session lanes.
 const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time a server may take to accept a message that a client sends to all its lanes.
@@ -50,6 +55,8 @@ pub(super) struct LaneSlot {
     last_used: Mutex<Instant>,
     /// Calls in flight on the lane.
     calls: TaskTracker,
+    /// Admits one call at a time where the requests of a server do not say which call they belong to.
+    turns: Option<Arc<Semaphore>>,
     stop: CancellationToken,
     /// Cancels the listening task on drop.
     _guard: DropGuard,
@@ -65,7 +72,10 @@ struct FoundSlot {
 
 /// Counts as a call on a session lane until dropped.
 #[derive(Debug)]
-pub struct SessionCall(#[expect(dead_code, reason = "held only for its drop")] TaskTrackerToken);
+pub struct SessionCall {
+    _token: TaskTrackerToken,
+    turn: Option<OwnedSemaphorePermit>,
+}
 
 /// A session lane and a call on it.
 #[derive(Debug)]
@@ -78,11 +88,12 @@ impl LaneSlot {
     fn new(server: Arc<ServerConfig>, owner: Owner) -> Self {
         let stop = CancellationToken::new();
         Self {
-            server,
             owner,
             lane: OnceCell::new(),
             last_used: Mutex::new(Instant::now()),
             calls: TaskTracker::new(),
+            turns: is_automatic(&server).then(|| Arc::new(Semaphore::new(1))),
+            server,
             _guard: stop.clone().drop_guard(),
             stop,
         }
@@ -95,7 +106,35 @@ impl LaneSlot {
     }
 
     fn is_expired(&self, timeout: Duration) -> bool {
+        let timeout = if is_automatic(&self.server) {
+            timeout.min(AUTOMATIC_IDLE_TIMEOUT)
+        } else {
+            timeout
+        };
         self.calls.is_empty() && self.last_used.lock().elapsed() > timeout
+    }
+
+    /// Waits until no other call is in flight, where that matters.
+    async fn wait_for_turn(
+        &self,
+        server: &ServerName,
+        within: Duration,
+    ) -> Result<Option<OwnedSemaphorePermit>, AccessError> {
+        let Some(turns) = &self.turns else {
+            return Ok(None);
+        };
+        let turn = Arc::clone(turns).acquire_owned();
+        let busy = || AccessError::Busy {
+            server: server.clone(),
+            busy: ServerBusy {
+                in_flight: 1,
+                waiting: self.calls.len().saturating_sub(1),
+                of_key: false,
+            },
+        };
+        let turn = tokio::time::timeout(within, turn).await;
+        // The semaphore is never closed.
+        turn.map_err(|_| busy())?.map(Some).map_err(|_| busy())
     }
 
     async fn close(&self) {
@@ -113,7 +152,7 @@ impl SessionLanes {
         &self,
         key: &LaneKey,
         client: &SessionClient,
-        server: impl FnOnce() -> Option<Arc<ServerConfig>>,
+        server: impl Fn() -> Option<Arc<ServerConfig>>,
     ) -> Result<Option<FoundSlot>, ShareFull> {
         let mut table = self.0.lock();
         // Checked under the lock, so that a concurrent end of the session either finds this slot or
@@ -128,7 +167,7 @@ impl SessionLanes {
         }
         let replaced = match known {
             Some(_) => None,
-            None => table.make_room(client.owner.as_ref())?,
+            None => table.make_room(&key.server, client.owner.as_ref(), &server)?,
         };
         let slot = Arc::new(LaneSlot::new(server, client.owner.clone()));
         table.slots.insert(key.clone(), Arc::clone(&slot));
@@ -171,15 +210,40 @@ impl SessionLanes {
 
 impl LaneTable {
     /// Removes a slot if its place is needed for another one of the owner.
-    fn make_room(&mut self, owner: Option<&Arc<str>>) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
-        let entries = self.slots.iter().map(|(key, slot)| SharedEntry {
+    fn make_room(
+        &mut self,
+        name: &ServerName,
+        owner: Option<&Arc<str>>,
+        server: &ServerConfig,
+    ) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
+        if is_automatic(server) {
+            let share = Share {
+                max: MAX_AUTOMATIC_PROCESSES,
+                max_per_key: MAX_AUTOMATIC_PROCESSES,
+            };
+            let of_server = |key: &LaneKey| key.server == *name;
+            if let Some(removed) = self.make_room_among(of_server, owner, share)? {
+                return Ok(Some(removed));
+            }
+        }
+        self.make_room_among(|_| true, owner, self.capacity.session_connections)
+    }
+
+    fn make_room_among(
+        &mut self,
+        counts: impl Fn(&LaneKey) -> bool,
+        owner: Option<&Arc<str>>,
+        share: Share,
+    ) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
+        let slots = self.slots.iter().filter(|(key, _)| counts(key));
+        let entries = slots.map(|(key, slot)| SharedEntry {
             key,
             owner: slot.owner.as_ref(),
             last_used: *slot.last_used.lock(),
             is_idle: slot.calls.is_empty(),
         });
         let entries: Vec<_> = entries.collect();
-        let key = make_room(&entries, owner, self.capacity.session_connections)?;
+        let key = make_room(&entries, owner, share)?;
         Ok(key.and_then(|key| self.slots.remove(&key)))
     }
 }
@@ -187,11 +251,21 @@ impl LaneTable {
 impl FoundSlot {
     fn new(slot: &Arc<LaneSlot>) -> Self {
         Self {
-            call: SessionCall(slot.calls.token()),
+            call: SessionCall {
+                _token: slot.calls.token(),
+                turn: None,
+            },
             slot: Arc::clone(slot),
             replaced: None,
         }
     }
+}
+
+/// Returns whether the server's processes for single clients are started without its configuration
+/// saying so.
+fn is_automatic(server: &ServerConfig) -> bool {
+    let is_stdio = matches!(server.connection, ServerConnection::Stdio(_));
+    is_stdio && server.per_session == PerSession::Auto
 }
 
 async fn close_all(slots: Vec<Arc<LaneSlot>>) {
@@ -208,6 +282,9 @@ impl Registry {
         within: Duration,
     ) -> Result<LaneAccess, AccessError> {
         let access = self.access(&key.server, &client.owner, within).await?;
+        if client.is_modern && access.lane.session().era == Era::Modern {
+            return Ok(access);
+        }
         Ok(match self.session_lane(key, client, within).await? {
             Some(SessionLane { lane, call }) => LaneAccess {
                 lane,
@@ -245,12 +322,17 @@ impl Registry {
         client: &SessionClient,
         within: Duration,
     ) -> Result<Option<SessionLane>, AccessError> {
-        let server = || {
+        let server = &|| {
             let entry = self.entry(&key.server)?;
-            entry.has_session_lanes().then(|| Arc::clone(&entry.server))
+            let is_needed = client.can_answer_requests || !is_automatic(&entry.server);
+            (entry.has_session_lanes() && is_needed).then(|| Arc::clone(&entry.server))
         };
-        let found = self.lanes.slot(key, client, server);
-        let Some(found) = found.map_err(AccessError::SessionLanes)? else {
+        let found = match self.lanes.slot(key, client, server) {
+            // The call can do without being asked.
+            Err(_) if server().is_some_and(|server| is_automatic(&server)) => return Ok(None),
+            found => found.map_err(AccessError::SessionLanes)?,
+        };
+        let Some(found) = found else {
             // A disconnected client must not fall back to the shared lane: its call is pointless.
             return if client.disconnected.is_cancelled() {
                 let reason = "the client's session has ended".to_owned();
@@ -261,7 +343,7 @@ impl Registry {
         };
         let FoundSlot {
             slot,
-            call,
+            mut call,
             replaced,
         } = found;
         if let Some(replaced) = replaced {
@@ -275,10 +357,11 @@ impl Registry {
             () = slot.stop.cancelled() => Ok(Err("the client's session has ended".to_owned())),
         };
         match opened {
-            Ok(Ok(lane)) => Ok(Some(SessionLane {
-                lane: lane.clone(),
-                call,
-            })),
+            Ok(Ok(lane)) => {
+                call.turn = slot.wait_for_turn(&key.server, within).await?;
+                let lane = lane.clone();
+                Ok(Some(SessionLane { lane, call }))
+            }
             Ok(Err(reason)) => Err(unavailable(key, reason).into()),
             Err(_) => {
                 let reason = "server did not respond in time".to_owned();

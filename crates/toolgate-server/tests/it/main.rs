@@ -55,6 +55,7 @@ mod oracle;
 mod page;
 mod process_limits;
 mod process_usage;
+mod questions;
 mod real_model;
 mod real_servers;
 mod resource_access;

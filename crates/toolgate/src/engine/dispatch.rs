@@ -26,6 +26,9 @@ use crate::metrics::{Bound, Metrics};
 /// Maximum time a call waits for a lost connection to be re-established.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Minimum time for a response during which the server may ask the client's user.
+const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 pub(super) struct Dispatch {
     pub(super) registry: Arc<Registry>,
     pub(super) metrics: Arc<Metrics>,
@@ -37,10 +40,8 @@ pub(super) struct Dispatch {
     pub(super) owner: Owner,
     /// Who makes the call, if the server runs in this process.
     pub(super) identity: Option<Arc<CallIdentity>>,
-    /// Bound on waiting for a slot and a connection.
-    pub(super) queue_timeout: Duration,
-    /// Bound on waiting for the response.
-    pub(super) response_timeout: Duration,
+    /// Bound on waiting for a slot and a connection, and on waiting for the response.
+    pub(super) timeout: Duration,
     /// Whether the server accepts a separate lane per client session.
     pub(super) uses_session_lane: bool,
     /// Refuse to call the previously configured program while its replacement starts.
@@ -59,7 +60,7 @@ impl Dispatch {
     pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
         let server = &self.tool.id.server;
         let session = self.lane_session();
-        let (owner, within) = (&self.owner, self.queue_timeout);
+        let (owner, within) = (&self.owner, self.timeout);
         let access = acquire_lane(&self.registry, server, session, owner, within).await?;
         if access.outdated && self.current_only {
             return Err(CallError::Reconfiguring(server.clone()));
@@ -83,13 +84,14 @@ impl Dispatch {
         let (server, session) = (&self.tool.id.server, self.lane_session());
         let _in_flight = self.metrics.start_call(server.as_str());
         let started = Instant::now();
+        let wait = ResponseWait::new(&self.request, &access.lane, self.timeout);
+        let timeout = wait.timeout;
         let answer = tokio::select! {
-            answer = tokio::time::timeout(self.response_timeout, self.call_tool(access.lane, &trace)) => answer,
+            answer = wait.run(self.call_tool(access.lane, &trace)) => answer,
             () = session_ended(session) => return Err(CallError::Cancelled),
         };
         let bytes = answer
             .as_ref()
-            .ok()
             .and_then(|answer| answer.as_ref().ok())
             .map_or(0, |result| result.get().len());
         self.metrics.record_dispatch(
@@ -99,17 +101,17 @@ impl Dispatch {
             bytes,
         );
         match answer {
-            Ok(Ok(raw)) => Ok(ServerResponse {
+            Some(Ok(raw)) => Ok(ServerResponse {
                 raw,
                 outdated: access.outdated,
             }),
-            Ok(Err(cause)) => Err(CallError::Server {
+            Some(Err(cause)) => Err(CallError::Server {
                 server: server.clone(),
                 cause,
             }),
-            Err(_) => Err(CallError::Timeout {
+            None => Err(CallError::Timeout {
                 tool: self.tool.id.clone(),
-                after: self.response_timeout,
+                after: timeout,
             }),
         }
     }
@@ -174,6 +176,45 @@ impl Dispatch {
             RequestError::SessionGone | RequestError::NotSent(_) => true,
             RequestError::Lost(_) => is_repeatable,
             _ => false,
+        }
+    }
+}
+
+/// A bounded wait for a server's response.
+pub(super) struct ResponseWait {
+    timeout: Duration,
+    handler: Option<Arc<dyn ClientHandler>>,
+}
+
+impl ResponseWait {
+    /// The wait is longer where the server may ask the client's user.
+    pub(super) fn new(request: &RequestContext, lane: &Lane, timeout: Duration) -> Self {
+        let may_ask = request.may_prompt_user() && lane.key().lane != LaneId::Shared;
+        Self {
+            timeout: if may_ask {
+                timeout.max(INTERACTIVE_TIMEOUT)
+            } else {
+                timeout
+            },
+            handler: request.client_handler.clone().filter(|_| may_ask),
+        }
+    }
+
+    /// Returns `None` if the time is over and no question waits for the client's answer. Questions
+    /// have a timeout of their own.
+    async fn run<T>(self, response: impl Future<Output = T>) -> Option<T> {
+        let mut response = std::pin::pin!(response);
+        loop {
+            if let Ok(response) = tokio::time::timeout(self.timeout, &mut response).await {
+                return Some(response);
+            }
+            if !self
+                .handler
+                .as_ref()
+                .is_some_and(|handler| handler.is_asking())
+            {
+                return None;
+            }
         }
     }
 }
@@ -261,20 +302,21 @@ pub(super) async fn send_request(
     access: LaneAccess,
     session: Option<&ClientSession>,
     upstream: UpstreamRequest,
-    timeout: Duration,
+    wait: ResponseWait,
 ) -> Result<Box<RawValue>, CallError> {
     let (server, method) = (&access.lane.key().server, upstream.method);
+    let timeout = wait.timeout;
     let answer = tokio::select! {
-        answer = tokio::time::timeout(timeout, access.lane.send_resolving_input(upstream)) => answer,
+        answer = wait.run(access.lane.send_resolving_input(upstream)) => answer,
         () = session_ended(session) => return Err(CallError::Cancelled),
     };
     match answer {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(cause)) => Err(CallError::Server {
+        Some(Ok(result)) => Ok(result),
+        Some(Err(cause)) => Err(CallError::Server {
             server: server.clone(),
             cause,
         }),
-        Err(_) => Err(CallError::Timeout {
+        None => Err(CallError::Timeout {
             tool: ToolId {
                 server: server.clone(),
                 tool: ToolName::new(method),

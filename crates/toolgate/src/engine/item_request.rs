@@ -12,6 +12,7 @@ use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::LaneAccess;
 use tracing::Span;
 
+use super::dispatch::ResponseWait;
 use super::limits::LimitTarget;
 use super::rules::{Rules, describe_item};
 use super::{CallProgress, Inner, dispatch};
@@ -125,8 +126,8 @@ impl Inner {
             log_level: context.log_level,
             ..upstream
         };
-        let timeout = rules.response_timeout(context, server, rules.server_timeout(server));
-        let answer = dispatch::send_request(access, session, upstream, timeout).await;
+        let wait = ResponseWait::new(context, &access.lane, rules.server_timeout(server));
+        let answer = dispatch::send_request(access, session, upstream, wait).await;
         if answer.as_ref().is_err_and(CallError::is_not_sent) {
             progress.mark_unsent(&request.tool_id());
         }

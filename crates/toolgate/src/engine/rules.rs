@@ -22,11 +22,8 @@ use toolgate_mcp::{Environment, TraceContext};
 
 use super::limits::CallLimits;
 use crate::approval::{ToolFingerprint, is_scanner_rule};
-use crate::call::{CallError, RequestContext};
+use crate::call::CallError;
 use crate::caller::Caller;
-
-/// Minimum timeout for calls during which the server may prompt the user.
-const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// The compiled rules of one configuration.
 #[derive(Debug)]
@@ -244,20 +241,6 @@ impl Rules {
     pub(super) fn has_session_lanes(&self, server: &ServerName) -> bool {
         let server_rules = self.servers.get(server);
         server_rules.is_some_and(|server_rules| server_rules.server.has_own_lanes())
-    }
-
-    /// Returns the response timeout of a request, extended if the server may prompt the user.
-    pub(super) fn response_timeout(
-        &self,
-        request: &RequestContext,
-        server: &ServerName,
-        timeout: Duration,
-    ) -> Duration {
-        if request.may_prompt_user() && self.has_session_lanes(server) {
-            timeout.max(INTERACTIVE_TIMEOUT)
-        } else {
-            timeout
-        }
     }
 
     /// Returns the timeout of requests other than tool calls.

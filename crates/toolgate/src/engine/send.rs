@@ -148,12 +148,7 @@ impl Inner {
             identity: call_identity(context, id),
             arguments,
             tool: Arc::clone(&target.entry.tool),
-            queue_timeout: rules.tool_timeout(id),
-            response_timeout: rules.response_timeout(
-                &context.call.request,
-                &id.server,
-                rules.tool_timeout(id),
-            ),
+            timeout: rules.tool_timeout(id),
             uses_session_lane: rules.has_session_lanes(&id.server),
             current_only: needed_approval,
         };

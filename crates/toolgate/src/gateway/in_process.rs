@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use toolgate_core::Config;
 use toolgate_core::config::{
-    DefinitionOverrides, Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning,
+    DefinitionOverrides, PerSession, Protocol, ServerConfig, ServerConnection, ServerLimits,
+    ServerTuning,
 };
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
@@ -93,7 +94,7 @@ impl LocalServerOptions {
             resources: true,
             approval_by: None,
             definitions: DefinitionOverrides::default(),
-            per_session: false,
+            per_session: PerSession::Never,
             code_mode: self.code_mode,
         }
     }

@@ -4,7 +4,6 @@
 //! question as a result, with a sealed state that binds the answer: a retry by another caller, or
 //! with another tool or other arguments, is rejected.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,8 +27,6 @@ use crate::store::StoreError;
 
 /// Key of the gateway's question in `inputRequests`.
 const INPUT_KEY: &str = "toolgate_approval";
-/// Prefix of the gateway's own states; the states of servers are forwarded to them.
-const STATE_PREFIX: &str = "toolgate.";
 /// Interval between progress notifications while a call waits for its approval.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -275,7 +272,10 @@ impl RequestHandler {
         let result = Object::new()
             .text("resultType", "input_required")
             .raw("inputRequests", &requests.to_string())
-            .text("requestState", &format!("{STATE_PREFIX}{sealed}"));
+            .text(
+                "requestState",
+                &format!("{}{sealed}", ClientInput::STATE_PREFIX),
+            );
         CallReply::InputRequired(to_raw(&result))
     }
 
@@ -284,12 +284,9 @@ impl RequestHandler {
         Ok(self.gateway().store().seal(&state)?)
     }
 
-    /// Unseals the state of a client's input; `None` if this gateway did not seal it. A state with
-    /// the prefix that cannot be unsealed may belong to an upstream Toolgate.
+    /// Unseals the state of a client's input, if it is that of an approval.
     fn unseal_state(&self, input: &ClientInput) -> Option<QuestionState> {
-        let state: Cow<'_, str> = serde_json::from_str(input.state.as_deref()?.get()).ok()?;
-        let sealed = state.strip_prefix(STATE_PREFIX)?;
-        let text = self.gateway().store().unseal(sealed)?;
+        let text = input.unseal(self.gateway().store())?;
         serde_json::from_str(&text).ok()
     }
 

@@ -400,7 +400,7 @@ fn start_answer(
         messages,
         streaming,
         answer: Box::pin(async move {
-            let answer = handler.answer(method);
+            let answer = handler.answer_or_ask(method);
             // Dropping the answer cancels the call: `engine::CancelOnDrop` closes its record, and the
             // transport's `RequestGuard` tells the server.
             match in_flight {

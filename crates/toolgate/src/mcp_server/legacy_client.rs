@@ -159,6 +159,8 @@ impl LegacyClient {
                 capabilities: Arc::clone(&self.initialize.capabilities),
                 handler,
                 log_level,
+                can_answer_requests: self.initialize.can_answer_requests,
+                is_modern: false,
                 disconnected: self.disconnected.clone(),
             },
         })

@@ -172,6 +172,23 @@ impl Method {
         }
     }
 
+    /// Returns what identifies a request during which a server may ask the client; `None` for others.
+    pub(super) fn digest(&self) -> Option<String> {
+        match self {
+            Self::CallTool(ToolCallParams { name, arguments }) => {
+                // Invalid arguments are refused before a server could ask.
+                let arguments = arguments.as_ref().ok()?.digest();
+                Some(format!("tools/call\n{name}\n{arguments}"))
+            }
+            Self::GetPrompt(PromptParams { name, arguments }) => {
+                let arguments = arguments.as_ref().map_or("", |arguments| arguments.get());
+                Some(format!("prompts/get\n{name}\n{arguments}"))
+            }
+            Self::ReadResource { uri } => Some(format!("resources/read\n{uri}")),
+            _ => None,
+        }
+    }
+
     /// Returns how modern clients may cache the result.
     pub(super) fn caching(&self) -> Caching {
         match self {

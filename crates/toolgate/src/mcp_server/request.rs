@@ -1,10 +1,11 @@
 //! One request of a client: its caller, era and session, and the dispatch by method.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolgate_core::json::{Members, may_contain};
-use toolgate_mcp::client_handler::{LogLevel, ModernClient};
+use toolgate_mcp::client_handler::{ClientHandler, LogLevel, ModernClient};
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_PARAMS, Object, RESOURCE_NOT_FOUND, RpcError, RpcResult,
@@ -20,10 +21,12 @@ use super::list_changes::ListChanges;
 use super::meta::{ModernMeta, RequestMeta};
 use super::method::{INITIALIZE, LISTEN, Method};
 use super::notifier::RequestNotifier;
+use super::questions::{Asking, AskingNotifier, modern_session};
 use super::session::Session;
 use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::store::Store;
 
 /// Answers one request of a client.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(super) struct RequestHandler {
     pub(super) session: Option<Arc<Session>>,
     /// A modern client's responses to an earlier input request.
     pub(super) input: Option<ClientInput>,
+    /// How a modern client can be asked by legacy servers.
+    pub(super) asking: Option<Asking>,
 }
 
 /// A modern client's responses to an earlier input request, with the state that it was sent.
@@ -67,8 +72,22 @@ impl RequestHandler {
             client_requests: None,
             min_log_level: log_level,
         };
+        let capabilities: Arc<str> = capabilities.get().into();
+        let (asking, notifier): (_, Arc<dyn ClientHandler>) =
+            match Asking::new(&capabilities, notifier) {
+                Ok(asking) => {
+                    let notifier = Arc::<AskingNotifier>::clone(&asking.notifier);
+                    (Some(asking), notifier)
+                }
+                Err(notifier) => (None, Arc::new(notifier)),
+            };
+        let caller = &connection.caller;
+        let session = asking
+            .is_some()
+            .then(|| modern_session(caller, &capabilities));
         let client = ModernClient {
-            capabilities: capabilities.get().into(),
+            has_state: input.as_ref().is_some_and(|input| input.state.is_some()),
+            capabilities,
             input: input
                 .as_ref()
                 .map_or_else(Object::new, ClientInput::to_object),
@@ -76,8 +95,9 @@ impl RequestHandler {
         let context = RequestContext {
             meta: shared.forwarded,
             trace: shared.trace,
-            client_handler: Some(Arc::new(notifier)),
+            client_handler: Some(notifier),
             modern_client: Some(Arc::new(client)),
+            session,
             log_level,
             ..context
         };
@@ -85,6 +105,7 @@ impl RequestHandler {
             era: Era::Modern,
             session: None,
             input,
+            asking,
             ..Self::new(connection, context)
         }
     }
@@ -129,6 +150,7 @@ impl RequestHandler {
             context: Arc::new(context),
             session: None,
             input: None,
+            asking: None,
         }
     }
 
@@ -191,6 +213,7 @@ impl RequestHandler {
             Arc::new(ModernClient {
                 capabilities: Arc::clone(&client.capabilities),
                 input: Object::new(),
+                has_state: false,
             })
         });
         Arc::new(RequestContext {
@@ -203,6 +226,8 @@ impl RequestHandler {
 impl ClientInput {
     const RESPONSES: &str = "inputResponses";
     const STATE: &str = "requestState";
+    /// Prefix of the gateway's own states; the states of servers are forwarded to them.
+    pub(super) const STATE_PREFIX: &str = "toolgate.";
 
     /// Extracts the input from a request's parameters; `None` if there is none.
     pub(super) fn parse(params: Option<&RawValue>) -> Option<Self> {
@@ -218,6 +243,13 @@ impl ClientInput {
             state: member(Self::STATE),
         };
         (input.responses.is_some() || input.state.is_some()).then_some(input)
+    }
+
+    /// Unseals the state; `None` if this gateway did not seal it. A state with the prefix that cannot be
+    /// unsealed may belong to an upstream Toolgate.
+    pub(super) fn unseal(&self, store: &Store) -> Option<String> {
+        let state: Cow<'_, str> = serde_json::from_str(self.state.as_deref()?.get()).ok()?;
+        store.unseal(state.strip_prefix(Self::STATE_PREFIX)?)
     }
 
     /// Returns the input as the members that a server receives.

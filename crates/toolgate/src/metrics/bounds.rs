@@ -65,6 +65,8 @@ pub enum Bound {
     JsonDepth,
     /// Notifications that wait for a client to read them.
     Notifications,
+    /// Questions of servers that wait for modern clients.
+    Questions,
     /// Memory of the gateway.
     Memory,
     /// Requests in progress.
@@ -92,7 +94,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 27] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -117,6 +119,7 @@ impl Bound {
         Self::QueuedBytes,
         Self::JsonDepth,
         Self::Notifications,
+        Self::Questions,
         Self::Memory,
         Self::Load,
     ];
@@ -148,6 +151,7 @@ impl Bound {
             Self::QueuedBytes => "queued_bytes",
             Self::JsonDepth => "json_depth",
             Self::Notifications => "notifications",
+            Self::Questions => "questions",
             Self::Memory => "memory",
             Self::Load => "load",
         }
@@ -180,7 +184,8 @@ impl Bound {
             | Self::Capabilities
             | Self::LargeArguments
             | Self::JsonDepth
-            | Self::Notifications => return None,
+            | Self::Notifications
+            | Self::Questions => return None,
         })
     }
 

@@ -250,6 +250,7 @@ async fn admin_cannot_decide_when_only_clients_approve() {
     let client = ModernClient {
         capabilities: r#"{"elicitation": {}}"#.into(),
         input: Object::default(),
+        has_state: false,
     };
     let request = Arc::new(RequestContext {
         modern_client: Some(Arc::new(client)),

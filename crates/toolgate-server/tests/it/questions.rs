@@ -1,0 +1,140 @@
+//! Questions of legacy servers to modern clients, whose requests are held meanwhile.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use toolgate_testkit::{HttpZoo, eventually};
+
+use crate::connections::reached;
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::mcp::{LegacySession, META, headers, read_json};
+use crate::resource_subscriptions::EventStream;
+
+const ALICE: &str = "alice-has-a-long-key";
+const BOB: &str = "bob-has-a-long-key-too";
+const KEYS: &str =
+    "[keys.alice]\nkey = \"alice-has-a-long-key\"\n[keys.bob]\nkey = \"bob-has-a-long-key-too\"\n";
+
+async fn start_gate(server: &str) -> TestGate {
+    let gate = TestGate::start(&format!("{server}{KEYS}"));
+    gate.wait_for_state("zoo", "healthy").await;
+    gate
+}
+
+fn legacy_stdio() -> String {
+    zoo("zoo", &["--fixtures"])
+}
+
+/// Calls a tool as a modern client that declares elicitation.
+async fn call(gate: &TestGate, key: &str, tool: &str, mut params: Value) -> Value {
+    let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+    params["name"] = tool.into();
+    params["_meta"] = serde_json::from_str(&meta).unwrap();
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+    let sent = headers(&[
+        ("x-api-key", key),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", tool),
+    ]);
+    read_json(gate.post("/mcp/zoo", &body.to_string(), sent).await)
+        .await
+        .1
+}
+
+async fn ask(gate: &TestGate, key: &str, message: &str) -> Value {
+    let params = json!({"arguments": {"message": message}});
+    call(gate, key, "test_elicitation", params).await["result"].clone()
+}
+
+/// Returns the parameters that repeat a call with an answer to its only question.
+fn answer(asked: &Value, message: &str, action: &str) -> Value {
+    let requests = asked["inputRequests"].as_object().unwrap();
+    assert_eq!(requests.len(), 1, "{asked}");
+    let (key, request) = requests.iter().next().unwrap();
+    assert_eq!(request["method"], "elicitation/create", "{asked}");
+    json!({"arguments": {"message": message}, "requestState": asked["requestState"],
+        "inputResponses": {key: {"action": action}}})
+}
+
+#[tokio::test]
+async fn modern_client_is_asked_by_legacy_servers_of_both_transports() {
+    let http = HttpZoo::start(&["--fixtures"]);
+    let over_http = format!("[mcp_servers.zoo]\nurl = {:?}\n", http.url());
+    for server in [legacy_stdio(), over_http] {
+        let gate = start_gate(&server).await;
+        let asked = ask(&gate, ALICE, "Who?").await;
+        assert_eq!(asked["resultType"], "input_required", "{asked}");
+        let retry = answer(&asked, "Who?", "decline");
+
+        let other = answer(&asked, "Who else?", "accept");
+        let other = call(&gate, ALICE, "test_elicitation", other).await;
+        assert_eq!(other["error"]["code"], -32602, "other arguments: {other}");
+        let other = call(&gate, BOB, "test_elicitation", retry.clone()).await;
+        assert_eq!(other["error"]["code"], -32602, "another caller: {other}");
+
+        let done = call(&gate, ALICE, "test_elicitation", retry.clone()).await;
+        let text = done["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("action=decline"), "{done}");
+        let again = call(&gate, ALICE, "test_elicitation", retry).await;
+        assert_eq!(again["error"]["code"], -32602, "a second time: {again}");
+
+        let count = eventually("a record", WAIT_TIMEOUT, async || {
+            let records = gate.json("/api/audit?tool=test_elicitation").await;
+            let count = records["records"].as_array().unwrap().len();
+            (count > 0).then_some(count)
+        })
+        .await;
+        assert_eq!(count, 1, "one call, one record");
+    }
+}
+
+#[tokio::test]
+async fn process_is_shared_if_the_configuration_says_so() {
+    let gate = start_gate(&(legacy_stdio() + "per_session = false\n")).await;
+    let asked = ask(&gate, ALICE, "Who?").await;
+    assert_eq!(asked["resultType"], "complete", "{asked}");
+}
+
+#[tokio::test]
+async fn legacy_client_is_asked_without_any_setting() {
+    let gate = start_gate(&legacy_stdio()).await;
+    let client = ("2025-11-25", json!({"elicitation": {}}));
+    let session = LegacySession::open_with(&gate, "/mcp", Some(ALICE), client).await;
+    let body = json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params":
+        {"name": "zoo_test_elicitation", "arguments": {"message": "Who?"}}});
+    let response = gate
+        .post("/mcp", &body.to_string(), session.headers())
+        .await;
+    let mut stream = EventStream::new(response);
+    let question = stream.next("elicitation/create").await;
+    let reply = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}});
+    gate.post("/mcp", &reply.to_string(), session.headers())
+        .await;
+    let text = stream.rest().await;
+    assert!(text.contains("action=accept"), "{text}");
+}
+
+/// Questions beyond the bound are refused, and the calls that wait end with the gateway.
+#[tokio::test]
+async fn questions_of_a_caller_are_bounded() {
+    let http = HttpZoo::start(&["--fixtures"]);
+    let gate = start_gate(&format!("[mcp_servers.zoo]\nurl = {:?}\n", http.url())).await;
+    let asked = join_all((0..9).map(|_| ask(&gate, ALICE, "Who?"))).await;
+    let held = asked
+        .iter()
+        .filter(|asked| asked["resultType"] == "input_required");
+    assert_eq!(held.count(), 8, "{asked:?}");
+    assert_eq!(reached(&gate, "questions").await, 1);
+    let of_bob = ask(&gate, BOB, "Who?").await;
+    assert_eq!(of_bob["resultType"], "input_required", "{of_bob}");
+    eventually("all are in flight", WAIT_TIMEOUT, async || {
+        let metrics = gate.get("/metrics").await.text().await.unwrap();
+        metrics
+            .contains("in_flight{server=\"zoo\"} 9")
+            .then_some(())
+    })
+    .await;
+    let mut gate = gate;
+    gate.signal("-TERM");
+    assert_eq!(gate.wait_for_exit().await, Some(0));
+}
