@@ -73,6 +73,11 @@ impl Arguments {
         Ok(Self(Arc::new(ParsedArguments { raw, value })))
     }
 
+    /// Writes a JSON object as text, and parses that text: what is checked is what is sent.
+    pub fn from_value(value: &Value) -> Result<Self, ArgumentsError> {
+        Self::parse(&value.to_string())
+    }
+
     pub fn raw(&self) -> &RawValue {
         &self.0.raw
     }
@@ -105,15 +110,22 @@ impl Arguments {
 /// Canonical form of a JSON text: key order, whitespace and escapes do not matter. A text that two
 /// parsers could read differently, or that is nested too deeply, is its own canonical form.
 pub(crate) fn canonical_text(raw: &RawValue) -> Cow<'_, str> {
-    let value = serde_json::from_str::<Value>(raw.get());
-    match (keys::count_in_text(raw.get()), value) {
-        (Ok(count), Ok(value)) if count == keys::count_in_value(&value) => {
+    match parse_unambiguous(raw.get()) {
+        Some(value) => {
             let mut text = String::with_capacity(raw.get().len());
             write_canonical(&value, &mut text);
             Cow::Owned(text)
         }
-        _ => Cow::Borrowed(raw.get()),
+        None => Cow::Borrowed(raw.get()),
     }
+}
+
+/// Parses a JSON text; `None` if it is invalid, nested too deeply, or two parsers could read it
+/// differently.
+pub(crate) fn parse_unambiguous(text: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let count = keys::count_in_text(text).ok()?;
+    (count == keys::count_in_value(&value)).then_some(value)
 }
 
 fn write_canonical(value: &Value, text: &mut String) {

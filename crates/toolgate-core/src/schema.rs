@@ -1,8 +1,9 @@
-//! Compiles a tool's input schema and explains why arguments violate it.
+//! Compiles a tool's input schema, and explains or repairs arguments that violate it.
 //!
 //! Both inputs are untrusted: a server writes the schema, a model the arguments. Nothing is ever
 //! fetched, patterns take linear time, and the work of a check is bounded (`bounds`). `jsonschema`
-//! decides whether arguments are valid; this module writes the messages (`explain`).
+//! decides whether arguments are valid; this module writes the messages (`explain`) and converts
+//! values that models write in the wrong type (`coerce`).
 
 use std::fmt;
 
@@ -11,9 +12,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 mod bounds;
+mod coerce;
 mod explain;
+mod leaf_validators;
 pub(crate) mod message_text;
 mod summary;
+
+pub use coerce::CoercedValue;
 
 /// Maximum size of a schema, in bytes.
 const MAX_SCHEMA_BYTES: usize = 256 * 1024;
@@ -62,6 +67,14 @@ pub struct SchemaViolation {
     pub usage: String,
 }
 
+/// Why arguments are rejected.
+#[derive(Clone, Copy, Debug)]
+enum Rejection {
+    /// Checking them would take too long, as this text says.
+    TooLarge(&'static str),
+    Invalid,
+}
+
 impl Schema {
     pub fn compile(schema: &RawValue) -> Result<Self, UnusableSchema> {
         let text = schema.get();
@@ -90,20 +103,49 @@ impl Schema {
 
     /// Validates arguments. The error lists the problems, as far as bounded work can find them.
     pub fn check(&self, arguments: &Value) -> Result<(), SchemaViolation> {
-        let size_problem = match bounds::check_size(arguments, self.weight) {
-            Ok(()) if self.validator.is_valid(arguments) => return Ok(()),
-            Ok(()) => None,
-            Err(problem) => Some(problem),
+        self.validate(arguments)
+            .map_err(|rejection| self.describe(arguments, rejection))
+    }
+
+    /// Validates arguments, and converts values that do not fit where exactly one conversion makes
+    /// them fit. Returns `None` if the arguments fit as they are. The error is about the arguments
+    /// as given.
+    pub fn check_or_coerce(
+        &self,
+        arguments: &Value,
+    ) -> Result<Option<CoercedValue>, SchemaViolation> {
+        let rejection = match self.validate(arguments) {
+            Ok(()) => return Ok(None),
+            Err(rejection) => rejection,
         };
-        let (problems, has_more) = match size_problem {
-            Some(problem) => (vec![problem.to_owned()], false),
-            None => explain::find_problems(&self.source, self.draft, arguments),
+        let coerced = match rejection {
+            Rejection::Invalid => coerce::coerce(self, arguments),
+            Rejection::TooLarge(_) => None,
         };
-        Err(SchemaViolation {
+        coerced
+            .map(Some)
+            .ok_or_else(|| self.describe(arguments, rejection))
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<(), Rejection> {
+        bounds::check_size(arguments, self.weight).map_err(Rejection::TooLarge)?;
+        if self.validator.is_valid(arguments) {
+            Ok(())
+        } else {
+            Err(Rejection::Invalid)
+        }
+    }
+
+    fn describe(&self, arguments: &Value, rejection: Rejection) -> SchemaViolation {
+        let (problems, has_more) = match rejection {
+            Rejection::TooLarge(problem) => (vec![problem.to_owned()], false),
+            Rejection::Invalid => explain::find_problems(&self.source, self.draft, arguments),
+        };
+        SchemaViolation {
             problems,
             has_more,
             usage: summary::summarize_arguments(&self.source),
-        })
+        }
     }
 }
 

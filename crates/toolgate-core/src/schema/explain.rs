@@ -4,17 +4,18 @@
 //! is unbounded and clones the arguments for every alternative. The explainer knows the keywords that
 //! tools use; if it finds no cause, it returns a general message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use jsonschema::{Draft, Validator};
+use jsonschema::Draft;
 use serde_json::{Map, Value};
 
 use self::path::ArgumentPath;
+use super::leaf_validators::LeafValidators;
 use super::{message_text, resolve_reference};
 
 mod alternatives;
 mod leaf;
-mod path;
+pub(super) mod path;
 
 const MAX_PROBLEMS: usize = 8;
 const MAX_PROBLEM_CHARS: usize = 500;
@@ -51,7 +52,7 @@ struct Explainer<'a> {
     draft: Draft,
     steps: usize,
     depth: usize,
-    leaves: HashMap<*const Value, Option<Validator>>,
+    leaves: LeafValidators,
     /// Whether an unsupported keyword was encountered.
     has_unsupported: bool,
     /// Possible problems, reported only if no certain one is found.
@@ -65,7 +66,7 @@ pub(super) fn find_problems(root: &Value, draft: Draft, arguments: &Value) -> (V
         draft,
         steps: MAX_STEPS,
         depth: 0,
-        leaves: HashMap::new(),
+        leaves: LeafValidators::new(draft),
         has_unsupported: false,
         possible_problems: Vec::new(),
     };

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod any;
+mod coerce;
 mod hostile;
 mod messages;
 

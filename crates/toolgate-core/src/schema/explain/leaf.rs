@@ -1,42 +1,17 @@
-//! Checks a value against the rules of one schema, without its subschemas.
-//!
-//! `jsonschema` evaluates these rules in a small schema that contains nothing else, so numbers,
-//! lengths and patterns mean the same here as in the whole schema.
+//! Explains which rules of one schema a value violates, without its subschemas.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 
-use super::super::{message_text, validation_options};
+use super::super::message_text;
 use super::path::ArgumentPath;
 use super::{Explainer, MAX_PROBLEMS, Problem};
 use crate::nearest::find_nearest;
 
-/// Cost of compiling a small schema, in steps of the walk.
-const COMPILE_COST: usize = 100;
 /// Cost of reporting a problem, in steps of the walk.
 const REPORT_COST: usize = 20;
 const MAX_SHOWN_VALUES: usize = 10;
-
-const LEAF_KEYWORDS: [&str; 17] = [
-    "type",
-    "enum",
-    "const",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minProperties",
-    "maxProperties",
-    "required",
-];
 
 impl<'a> Explainer<'a> {
     pub(super) fn check_leaf(
@@ -47,18 +22,9 @@ impl<'a> Explainer<'a> {
         path: &ArgumentPath<'_>,
         found: &mut Vec<Problem>,
     ) {
-        let draft = self.draft;
         let steps = &mut self.steps;
-        let validator = self.leaves.entry(schema).or_insert_with(|| {
-            let rules = leaf_schema(object);
-            if rules.is_empty() {
-                return None;
-            }
-            *steps = steps.saturating_sub(COMPILE_COST);
-            // The whole schema compiles, so its rules do too. If not, the general message applies.
-            validation_options(draft).build(&Value::Object(rules)).ok()
-        });
-        let Some(validator) = validator.as_ref().filter(|rules| !rules.is_valid(value)) else {
+        let validator = self.leaves.get(schema, object, steps);
+        let Some(validator) = validator.filter(|rules| !rules.is_valid(value)) else {
             return;
         };
         let errors: Vec<ValidationError<'_>> = validator.iter_errors(value).collect();
@@ -74,29 +40,6 @@ impl<'a> Explainer<'a> {
             report(error, object, value, path, found);
         }
     }
-}
-
-fn leaf_schema(object: &Map<String, Value>) -> Map<String, Value> {
-    let mut rules: Map<String, Value> = LEAF_KEYWORDS
-        .into_iter()
-        .filter_map(|key| Some((key.to_owned(), object.get(key)?.clone())))
-        .collect();
-    if let Some(dependent) = object.get("dependentRequired") {
-        rules.insert("dependentRequired".to_owned(), dependent.clone());
-    }
-    if object.get("additionalProperties") == Some(&Value::Bool(false)) {
-        rules.insert("additionalProperties".to_owned(), Value::Bool(false));
-        for key in ["properties", "patternProperties"] {
-            let names = object.get(key).and_then(Value::as_object);
-            let anything: Map<String, Value> = names
-                .into_iter()
-                .flat_map(Map::keys)
-                .map(|name| (name.clone(), Value::Object(Map::new())))
-                .collect();
-            rules.insert(key.to_owned(), Value::Object(anything));
-        }
-    }
-    rules
 }
 
 fn report(

@@ -14,7 +14,7 @@ enum PathSegment<'a> {
 }
 
 /// Path to a value in the arguments, linked to its parent.
-pub(super) struct ArgumentPath<'a> {
+pub(in crate::schema) struct ArgumentPath<'a> {
     parent: Option<&'a Self>,
     segment: PathSegment<'a>,
     pub(super) depth: usize,
@@ -23,21 +23,21 @@ pub(super) struct ArgumentPath<'a> {
 }
 
 impl<'a> ArgumentPath<'a> {
-    pub(super) const ROOT: ArgumentPath<'static> = ArgumentPath {
+    pub(in crate::schema) const ROOT: ArgumentPath<'static> = ArgumentPath {
         parent: None,
         segment: PathSegment::Root,
         depth: 0,
         is_secret: false,
     };
 
-    pub(super) fn key(&'a self, key: &'a str) -> Self {
+    pub(in crate::schema) fn key(&'a self, key: &'a str) -> Self {
         Self {
             is_secret: self.is_secret || message_text::looks_secret(key),
             ..self.below(PathSegment::Key(key))
         }
     }
 
-    pub(super) fn index(&'a self, index: usize) -> Self {
+    pub(in crate::schema) fn index(&'a self, index: usize) -> Self {
         self.below(PathSegment::Index(index))
     }
 
@@ -58,7 +58,7 @@ impl<'a> ArgumentPath<'a> {
         }
     }
 
-    fn to_dotted(&self) -> String {
+    pub(in crate::schema) fn to_dotted(&self) -> String {
         let mut segments = Vec::new();
         let mut current = self;
         while let Some(parent) = current.parent {

@@ -77,7 +77,7 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn tree(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
+pub(super) fn tree(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
     scalar().prop_recursive(5, 48, 5, move |inner| {
         let key = proptest::sample::select(keys.to_vec());
         prop_oneof![
@@ -92,7 +92,7 @@ fn tree(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
 }
 
 /// Mostly well-formed schemas, so that most of them compile.
-fn schema() -> impl Strategy<Value = Value> {
+pub(super) fn schema() -> impl Strategy<Value = Value> {
     let kinds = vec![
         "string", "number", "integer", "object", "array", "null", "boolean",
     ];

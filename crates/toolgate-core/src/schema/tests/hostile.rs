@@ -4,7 +4,7 @@ use super::*;
 
 /// Runs with the stack size of a worker thread. There is no time limit: a slow case shows up as a
 /// slow test run.
-fn on_worker_stack<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) fn on_worker_stack<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::Builder::new()
         .stack_size(2 * 1024 * 1024)
         .spawn(run);
