@@ -38,8 +38,9 @@ pub use capacity::{CapacityLimits, Share};
 pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
 pub use control::{
-    ApprovalSettings, Approver, Approvers, AuditContent, AuditDurability, AuditSettings,
-    AuditSinkSettings, OnAuditFailure, OnDanger, OnInvalidOutput, ResultSettings, ScannerSettings,
+    ApprovalSettings, Approver, Approvers, ArgumentCheck, AuditContent, AuditDurability,
+    AuditSettings, AuditSinkSettings, OnAuditFailure, OnDanger, OnInvalidOutput, ResultSettings,
+    ScannerSettings,
 };
 pub use definitions::{
     DefinitionOverrides, DefinitionSettings, OnDefinitionChange, OnSuspiciousDefinition,
@@ -112,6 +113,8 @@ pub struct ListenSettings {
 pub struct ToolManagerSettings {
     /// Global switch; `false` disables tools for all callers.
     pub enabled: bool,
+    /// How arguments are checked, unless a server or tool says otherwise.
+    pub argument_check: ArgumentCheck,
     /// Whether models get tools to list and read resources.
     pub resource_tools: bool,
     pub tool_execution_timeout: Duration,
@@ -166,6 +169,7 @@ impl Default for ToolManagerSettings {
     fn default() -> Self {
         Self {
             enabled: true,
+            argument_check: ArgumentCheck::default(),
             resource_tools: true,
             tool_execution_timeout: Duration::from_secs(30),
             tool_sync_interval: Some(Duration::from_secs(600)),

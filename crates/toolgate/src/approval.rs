@@ -23,7 +23,7 @@ pub(crate) use service::{ApprovalService, Clearance, DecisionTerms};
 pub(crate) use store::{ApprovalStore, revoke_caller};
 pub(crate) use ticket::Ticket;
 
-use crate::call::{Arguments, SchemaViolation};
+use crate::call::{Arguments, ArgumentsError, SchemaViolation};
 use crate::store::{StoreError, unix_millis};
 
 /// Maximum size of arguments that the user of a client can be shown. Larger ones are never shown in
@@ -206,6 +206,9 @@ pub enum DecideError {
     /// The edited arguments do not fit the tool's schema.
     #[error(transparent)]
     InvalidArguments(#[from] SchemaViolation),
+    /// A server could confuse keys of the edited arguments.
+    #[error(transparent)]
+    AmbiguousArguments(#[from] ArgumentsError),
     /// The request reads a resource or prompt.
     #[error("only the arguments of tool calls can be edited; approve or deny the request as it is")]
     NotEditable,

@@ -5,6 +5,7 @@
 //! and closes its own record, even if the caller has gone away.
 
 mod approvers;
+mod argument_check;
 mod authorize;
 mod builtin;
 mod cancel_on_drop;
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 pub(crate) use approvers::is_undecidable;
 use arc_swap::ArcSwap;
+use argument_check::check_arguments;
 pub(crate) use builtin::BuiltinTool;
 use cancel_on_drop::CancelOnDrop;
 use evaluate::Evaluations;
@@ -61,6 +63,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
+use toolgate_mcp::large::run_large;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
 
@@ -199,31 +202,37 @@ impl Engine {
     }
 
     /// Checks that an approver's decision fits the tool as it is now: its definition must not have
-    /// changed since the call, and edited arguments must fit its schema. A tool that is not listed
-    /// at the moment is checked when the call is repeated.
+    /// changed since the call, and edited arguments must fit its schema. Returns the edited arguments,
+    /// converted like those of a call. A tool that is not listed at the moment is checked when the
+    /// call is repeated.
     pub(crate) fn check_ruling(
         &self,
         request: &ApprovalRequest,
-        arguments: Option<&Arguments>,
-    ) -> Result<(), DecideError> {
+        edited: Option<Arguments>,
+    ) -> Result<Option<Arguments>, DecideError> {
         if request.fingerprint.is_item() {
-            return if arguments.is_some() {
+            return if edited.is_some() {
                 Err(DecideError::NotEditable)
             } else {
-                Ok(())
+                Ok(None)
             };
         }
         let catalog = self.0.deps.registry.catalog();
         let Some(entry) = catalog.tool(&request.tool) else {
-            return Ok(());
+            return Ok(edited);
         };
-        if self.0.rules.load().tool_fingerprint(&entry.tool) != request.fingerprint {
+        let rules = self.0.rules.load();
+        if rules.tool_fingerprint(&entry.tool) != request.fingerprint {
             return Err(DecideError::ToolChanged(request.alias.clone()));
         }
-        match (entry.tool.schema(), arguments) {
-            (Ok(schema), Some(arguments)) => Ok(schema.check(arguments.value())?),
-            _ => Ok(()),
-        }
+        let Some(edited) = edited else {
+            return Ok(None);
+        };
+        let check = rules.argument_check(&request.tool);
+        let checked = run_large(edited.raw().get().len(), || {
+            check_arguments::<DecideError>(&entry.tool, &edited, check)
+        })?;
+        Ok(Some(checked.arguments))
     }
 
     /// Returns the tools visible to a request.

@@ -222,6 +222,7 @@ impl ConfigBuilder {
             blocked_tools,
             definitions,
             definition_scan,
+            argument_check,
             resource_tools,
             client_configs: _,
             tool_manager_config,
@@ -245,6 +246,7 @@ impl ConfigBuilder {
         self.config.definitions.tighten(settings);
         let manager: &mut ToolManagerSettings = &mut self.config.tool_manager;
         set_if_some(&mut manager.enabled, enabled);
+        set_if_some(&mut manager.argument_check, argument_check);
         set_if_some(&mut manager.resource_tools, resource_tools);
         set_if_some(
             &mut manager.tool_execution_timeout,

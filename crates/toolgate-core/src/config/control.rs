@@ -80,6 +80,20 @@ pub enum OnInvalidOutput {
     Refuse,
 }
 
+/// How the arguments of a call are checked against the tool's input schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgumentCheck {
+    /// Values that do not fit are converted where exactly one conversion makes them fit; then all
+    /// must fit.
+    #[default]
+    Coerce,
+    /// All values must fit as they are.
+    Strict,
+    /// The check is left to the server.
+    Off,
+}
+
 /// Audit log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditSettings {

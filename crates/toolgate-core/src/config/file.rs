@@ -28,7 +28,8 @@ pub use store::StoreTable;
 use super::duration::ConfigDuration;
 use super::ip_range::IpRange;
 use super::{
-    Approver, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition, PerSession,
+    Approver, ArgumentCheck, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition,
+    PerSession,
     Protocol,
 };
 use crate::name::NameStyle;
@@ -181,6 +182,9 @@ pub struct McpTable {
     /// name that looks like another's: `off`, `warn` (default: it is reported) or `block` (the tool is hidden until an
     /// administrator trusts the definition).
     pub definition_scan: Option<OnSuspiciousDefinition>,
+    /// How arguments are checked against the input schema of a tool: `coerce` (default: a value such as `"5"` for a number
+    /// is converted where exactly one conversion makes it fit), `strict` (they must fit as they are) or `off`.
+    pub argument_check: Option<ArgumentCheck>,
     /// Gives models the tools `ListMcpResources` and `ReadMcpResource` if any server has resources. Default `true`.
     pub resource_tools: Option<bool>,
     /// MCP servers, one entry each.
@@ -275,6 +279,8 @@ pub struct ClientConfig {
     pub resources: Option<bool>,
     /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
     pub approval_by: Option<Vec<Approver>>,
+    /// How arguments are checked against input schemas: `coerce`, `strict` or `off`. Default: `mcp.argument_check`.
+    pub argument_check: Option<ArgumentCheck>,
     /// What happens when the server changes the definition of a tool: `off`, `warn` or `pin`. Default: `mcp.definitions`.
     pub definitions: Option<OnDefinitionChange>,
     /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.
@@ -405,6 +411,8 @@ pub struct ServerTable {
     pub resources: Option<bool>,
     /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
     pub approval_by: Option<Vec<Approver>>,
+    /// How arguments are checked against input schemas: `coerce`, `strict` or `off`. Default: `mcp.argument_check`.
+    pub argument_check: Option<ArgumentCheck>,
     /// What happens when the server changes the definition of a tool: `off`, `warn` or `pin`. Default: `mcp.definitions`.
     pub definitions: Option<OnDefinitionChange>,
     /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.

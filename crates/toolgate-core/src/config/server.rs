@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Approvers, DefinitionOverrides, EnvGroup, PerSession, Sandbox};
+use super::{Approvers, ArgumentCheck, DefinitionOverrides, EnvGroup, PerSession, Sandbox};
 use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub resources: bool,
     /// Who may approve calls of its tools; `None` leaves it to the rules, the key and the default.
     pub approval_by: Option<Approvers>,
+    /// How arguments of its tools are checked; `None` uses the global setting.
+    pub argument_check: Option<ArgumentCheck>,
     /// How its definitions are treated.
     pub definitions: DefinitionOverrides,
     /// Which clients get processes of their own.
@@ -55,7 +57,7 @@ pub struct ServerLimits {
     pub tools: BTreeMap<String, ToolLimits>,
 }
 
-/// Limits, caching and price of one tool.
+/// Limits, caching, price and argument check of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolLimits {
     pub timeout: Option<Duration>,
@@ -64,6 +66,8 @@ pub struct ToolLimits {
     pub cache_ttl: Option<Duration>,
     /// Price of a call, in millionths of a US dollar.
     pub price: Option<u64>,
+    /// How arguments are checked; `None` uses the server's setting.
+    pub argument_check: Option<ArgumentCheck>,
 }
 
 /// Concurrency, health check and idle settings of a server.

@@ -1,10 +1,11 @@
 //! Audit records and queries over them.
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use uuid::Uuid;
 
+use super::writer;
 use crate::call::{RequestContext, ToolCall};
 use crate::caller::Caller;
 use crate::store::clock;
@@ -121,7 +122,7 @@ pub struct AuditRecord {
     /// Number of like events that the record stands for; more than one for refusals that came fast.
     pub occurrences: i64,
     /// More about the event: for a change, what was before and after; for a tool that is hidden from
-    /// its caller, which tool and why.
+    /// its caller, which tool and why; for a call, which arguments were converted.
     pub detail: Option<Value>,
 }
 
@@ -239,6 +240,28 @@ impl AuditRecord {
     pub(crate) fn set_tool(&mut self, tool: &ToolId) {
         self.server = Some(tool.server.to_string());
         self.tool = Some(tool.tool.to_string());
+    }
+
+    /// Replaces the arguments, as far as they are recorded.
+    pub(crate) fn set_arguments(&mut self, arguments: &RawValue) {
+        self.arguments = Some(arguments.to_owned());
+        writer::trim_content(&mut self.arguments);
+    }
+
+    /// Adds the locations of arguments that were converted to fit the tool's schema.
+    pub(crate) fn add_converted(&mut self, paths: &[String]) {
+        if paths.is_empty() {
+            return;
+        }
+        let known = self
+            .detail
+            .as_ref()
+            .map(|detail| &detail["converted_arguments"]);
+        let known = known.and_then(Value::as_array).into_iter().flatten();
+        let new = paths.iter().map(|path| json!(path));
+        let all: Vec<Value> = known.cloned().chain(new).collect();
+        // A call has no other details, since it was found.
+        self.detail = Some(json!({"converted_arguments": all}));
     }
 
     /// Returns the tool that the call resolved to, if it did.

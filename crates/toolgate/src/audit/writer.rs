@@ -207,7 +207,7 @@ pub(super) fn prepare_record(
     record.warnings.truncate(MAX_WARNINGS);
     record.warnings.iter_mut().for_each(hide);
     if let Some(detail) = &mut record.detail {
-        prepare_detail(detail, content);
+        prepare_detail(detail, masker, content);
     }
     if content == AuditContent::Off {
         (record.arguments, record.result, record.error) = (None, None, None);
@@ -257,9 +257,9 @@ fn bound_names(record: &mut AuditRecord) {
 }
 
 /// Redacts and bounds the details of an event.
-fn prepare_detail(detail: &mut Value, content: AuditContent) {
+fn prepare_detail(detail: &mut Value, masker: Option<&Masker>, content: AuditContent) {
     let text = detail.to_string();
-    let redacted = redact(&text, None, content);
+    let redacted = redact(&text, masker, content);
     let text = match redacted {
         Some(redacted) => redacted,
         None if text.len() <= MAX_DETAIL_BYTES => return,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use toolgate_core::policy::{Decision, Verdict};
 
+use super::argument_check::CheckedArguments;
 use super::evaluate::{Evaluated, Evaluation};
 use super::find::ResolvedTool;
 use super::{CallContext, CallProgress, Inner};
@@ -27,9 +28,14 @@ pub(super) struct AuthorizedCall {
 
 /// A call that hooks review, with what they have decided so far.
 struct ReviewedCall {
+    decided: DecidedCall,
+    is_approved: bool,
+}
+
+/// Arguments as they will be sent, and the decision about them.
+struct DecidedCall {
     arguments: Arguments,
     decision: Decision,
-    is_approved: bool,
 }
 
 impl Inner {
@@ -48,14 +54,14 @@ impl Inner {
         let fallback_for = target.fallback_for.as_ref();
         record.instead_of = fallback_for.map(|requested| requested.server.to_string());
         let arguments = arguments?;
-        let decision = self.decide(context, &target, &arguments, record).await?;
-        if decision.verdict == Verdict::Manual && context.caller.origin.is_unattended() {
+        let decided = self.decide(context, &target, &arguments, record).await?;
+        let verdict = decided.decision.verdict;
+        if verdict == Verdict::Manual && context.caller.origin.is_unattended() {
             return Err(CallError::ManualOnly(target.entry.alias.to_string()));
         }
-        let needed_approval = decision.verdict == Verdict::Ask;
+        let needed_approval = verdict == Verdict::Ask;
         let mut reviewed = ReviewedCall {
-            arguments,
-            decision,
+            decided,
             is_approved: false,
         };
         // Most gateways have no hooks, and their calls must not pay for them.
@@ -63,12 +69,12 @@ impl Inner {
             reviewed = Box::pin(self.review(context, &target, reviewed, record)).await?;
         }
         let ReviewedCall {
-            mut arguments,
-            decision,
+            decided,
             is_approved,
         } = reviewed;
+        let mut arguments = decided.arguments;
         if needed_approval && !is_approved {
-            let request = approval_request(context, &target, &arguments, &decision);
+            let request = approval_request(context, &target, &arguments, &decided.decision);
             let approved = Box::pin(self.obtain_approval(context, &target, request, progress));
             if let Some(edited) = approved.await? {
                 arguments = edited;
@@ -93,65 +99,72 @@ impl Inner {
             let proposal = Proposal {
                 tool: &target.entry.tool.id,
                 alias: &target.entry.alias,
-                arguments: &call.arguments,
+                arguments: &call.decided.arguments,
                 caller: &context.caller,
                 request_id: &context.request_id,
-                decision: &call.decision,
+                decision: &call.decided.decision,
             };
             match hook.review(proposal).await {
                 Review::Proceed => {}
                 Review::Approve => call.is_approved = true,
                 Review::Edit(edited) => {
-                    call.decision = self.accept_edit(context, target, &edited, record).await?;
-                    call.arguments = edited;
+                    call.decided = self.accept_edit(context, target, &edited, record).await?;
                     call.is_approved = true;
                 }
                 Review::Deny { reason } => {
                     record.verdict = Some(Verdict::Deny.as_str().to_owned());
-                    return Err(denied_error(target, &call.decision, reason));
+                    return Err(denied_error(target, &call.decided.decision, reason));
                 }
             }
         }
         Ok(call)
     }
 
-    /// Validates arguments and decides about them. `deny` is returned as an error with its reason.
+    /// Checks arguments and decides about them. `deny` is returned as an error with its reason.
     async fn decide(
         &self,
         context: &CallContext,
         target: &ResolvedTool,
         arguments: &Arguments,
         record: &mut AuditRecord,
-    ) -> Result<Decision, CallError> {
+    ) -> Result<DecidedCall, CallError> {
+        let evaluated = self.evaluate(context, target, arguments).await?;
+        let CheckedArguments {
+            arguments,
+            converted,
+        } = &evaluated.checked;
+        if !converted.is_empty() {
+            record.set_arguments(arguments.raw());
+            record.add_converted(converted);
+        }
+        conclude(target, evaluated, record)
+    }
+
+    async fn evaluate(
+        &self,
+        context: &CallContext,
+        target: &ResolvedTool,
+        arguments: &Arguments,
+    ) -> Result<Evaluated, CallError> {
+        let tool = &target.entry.tool;
         let evaluation = Evaluation {
-            tool: Arc::clone(&target.entry.tool),
+            tool: Arc::clone(tool),
             judgement: target.judgement.clone(),
             scanner: context.rules.scanner,
+            argument_check: context.rules.argument_check(&tool.id),
             arguments: arguments.clone(),
         };
-        let Evaluated {
-            decision,
-            warnings,
-            reason,
-        } = self
-            .evaluations
-            .run(&context.caller.key().cloned(), evaluation)
-            .await?;
-        if !warnings.is_empty() {
+        let owner = context.caller.key().cloned();
+        let evaluated = self.evaluations.run(&owner, evaluation).await?;
+        if !evaluated.warnings.is_empty() {
             tracing::warn!(
-                tool = %target.entry.tool.id,
+                tool = %tool.id,
                 request = context.request_id,
-                warnings = warnings.join("; "),
+                warnings = evaluated.warnings.join("; "),
                 "dangerous arguments in tool call"
             );
         }
-        record.warnings = warnings;
-        record.verdict = Some(decision.verdict.as_str().to_owned());
-        record.rule = Some(decision.decided_by.to_string());
-        match decision.verdict {
-            Verdict::Deny => Err(denied_error(target, &decision, reason)),
-            _ => Ok(decision),
-        }
+        Ok(evaluated)
     }
 
     /// Claims an existing approval or requests one. Returns the arguments edited by the approver, if
@@ -182,28 +195,49 @@ impl Inner {
             return Ok(None);
         };
         let edited = Arguments::parse(edited.get())?;
-        self.accept_edit(context, target, &edited, &mut progress.attempt.record)
-            .await?;
-        Ok(Some(edited))
+        let record = &mut progress.attempt.record;
+        let decided = self.accept_edit(context, target, &edited, record).await?;
+        Ok(Some(decided.arguments))
     }
 
-    /// Validates edited arguments. Editing satisfies an `ask` but cannot override a `deny`.
+    /// Checks edited arguments. Editing satisfies an `ask` but cannot override a `deny`.
     async fn accept_edit(
         &self,
         context: &CallContext,
         target: &ResolvedTool,
         edited: &Arguments,
         record: &mut AuditRecord,
-    ) -> Result<Decision, CallError> {
-        let decided = self.decide(context, target, edited, record).await;
-        let is_invalid = matches!(
-            decided,
-            Err(CallError::BadArguments(_) | CallError::SchemaViolation(_))
-        );
-        if !is_invalid {
-            record.arguments = Some(edited.raw().to_owned());
-        }
-        decided
+    ) -> Result<DecidedCall, CallError> {
+        let evaluated = self.evaluate(context, target, edited).await?;
+        record.set_arguments(evaluated.checked.arguments.raw());
+        // What was converted before belongs to the arguments that were replaced.
+        record.detail = None;
+        record.add_converted(&evaluated.checked.converted);
+        conclude(target, evaluated, record)
+    }
+}
+
+/// Records the decision about a call. `deny` is returned as an error with its reason.
+fn conclude(
+    target: &ResolvedTool,
+    evaluated: Evaluated,
+    record: &mut AuditRecord,
+) -> Result<DecidedCall, CallError> {
+    let Evaluated {
+        checked,
+        decision,
+        warnings,
+        reason,
+    } = evaluated;
+    record.warnings = warnings;
+    record.verdict = Some(decision.verdict.as_str().to_owned());
+    record.rule = Some(decision.decided_by.to_string());
+    match decision.verdict {
+        Verdict::Deny => Err(denied_error(target, &decision, reason)),
+        _ => Ok(DecidedCall {
+            arguments: checked.arguments,
+            decision,
+        }),
     }
 }
 

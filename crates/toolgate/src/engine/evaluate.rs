@@ -1,4 +1,4 @@
-//! Evaluates the arguments of a call: validates them, and applies rules and scanner.
+//! Evaluates the arguments of a call: checks them, and applies rules and scanner.
 //!
 //! The time that takes grows with the size of the arguments. Large ones are evaluated a few at a time and one
 //! per caller, so that they do not delay the calls of others.
@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use toolgate_core::catalog::Tool;
-use toolgate_core::config::{OnDanger, ScannerSettings};
+use toolgate_core::config::{ArgumentCheck, OnDanger, ScannerSettings};
 use toolgate_core::policy::{Decision, Judgement, Verdict};
 use toolgate_core::scan::{Danger, ScanFinding, scan};
 use toolgate_mcp::large::{LARGE_BYTES, run_large};
 
+use super::argument_check::{CheckedArguments, check_arguments};
 use crate::call::{Arguments, CallError, LimitReached};
 use crate::metrics::Bound;
 use toolgate_mcp::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits};
@@ -35,12 +37,15 @@ pub(super) struct Evaluation {
     pub(super) tool: Arc<Tool>,
     pub(super) judgement: Judgement,
     pub(super) scanner: ScannerSettings,
+    pub(super) argument_check: ArgumentCheck,
     pub(super) arguments: Arguments,
 }
 
 /// The result for valid arguments.
 #[derive(Debug)]
 pub(super) struct Evaluated {
+    /// The arguments with which the call goes on.
+    pub(super) checked: CheckedArguments,
     pub(super) decision: Decision,
     /// What the scanner found.
     pub(super) warnings: Vec<String>,
@@ -81,11 +86,13 @@ impl Evaluations {
 
 impl Evaluation {
     fn run(&self) -> Result<Evaluated, CallError> {
-        self.check_arguments()?;
-        let mut decision = self.judgement.decide(self.arguments.value());
+        let checked =
+            check_arguments::<CallError>(&self.tool, &self.arguments, self.argument_check)?;
+        let arguments = checked.arguments.value();
+        let mut decision = self.judgement.decide(arguments);
         let mut warnings = Vec::new();
         let mut reason = "a rule denies these arguments".to_owned();
-        for found in self.scan_arguments() {
+        for found in self.scan(arguments) {
             warnings.push(format_warning(&found));
             let verdict = match configured_action(found.danger, &self.scanner) {
                 OnDanger::Off | OnDanger::Warn => continue,
@@ -106,33 +113,20 @@ impl Evaluation {
             }
         }
         Ok(Evaluated {
+            checked,
             decision,
             warnings,
             reason,
         })
     }
 
-    /// Validates arguments against the tool's schema. With an unusable schema, validation is left to
-    /// the server.
-    fn check_arguments(&self) -> Result<(), CallError> {
-        let schema = self.tool.schema();
-        self.arguments.check_keys(schema.ok())?;
-        match schema {
-            Ok(schema) => Ok(schema.check(self.arguments.value())?),
-            Err(unusable) => {
-                tracing::debug!(tool = %self.tool.id, error = %unusable, "skipping argument validation");
-                Ok(())
-            }
-        }
-    }
-
-    fn scan_arguments(&self) -> Vec<ScanFinding> {
+    fn scan(&self, arguments: &Value) -> Vec<ScanFinding> {
         let is_enabled =
             |danger: &Danger| configured_action(*danger, &self.scanner) != OnDanger::Off;
         let kinds: Vec<Danger> = Danger::ALL.into_iter().filter(is_enabled).collect();
         match kinds.as_slice() {
             [] => Vec::new(),
-            kinds => scan(self.arguments.value(), kinds),
+            kinds => scan(arguments, kinds),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! with the engine.
 
 use toolgate_core::catalog::{DefinitionReview, Resolution, ToolHints};
+use toolgate_core::config::ArgumentCheck;
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Subject, Verdict};
@@ -84,7 +85,14 @@ pub(super) fn explain(
         review,
     };
     let mut steps = vec![server_step(registry, &id, entry.is_some())];
-    if let Some(Err(unusable)) = entry.as_ref().map(|entry| entry.tool.schema()) {
+    if rules.argument_check(&id) == ArgumentCheck::Off {
+        steps.push(GateResult {
+            key: "argument_check".to_owned(),
+            passes: true,
+            explanation: "arguments are not checked against the schema: `argument_check` is `off`"
+                .to_owned(),
+        });
+    } else if let Some(Err(unusable)) = entry.as_ref().map(|entry| entry.tool.schema()) {
         steps.push(GateResult {
             key: "inputSchema".to_owned(),
             passes: true,

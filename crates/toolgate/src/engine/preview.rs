@@ -3,10 +3,12 @@
 use serde_json::Value;
 use toolgate_core::catalog::Resolution;
 use toolgate_core::policy::{ServerItem, Verdict};
+use toolgate_mcp::large::run_large;
 
+use super::argument_check::check_arguments;
 use super::builtin::READ_RESOURCE;
 use super::{BuiltinTool, Engine};
-use crate::call::ToolCall;
+use crate::call::{CallError, ToolCall};
 use crate::caller::Caller;
 
 impl Engine {
@@ -33,9 +35,20 @@ impl Engine {
         let Resolution::Found(entry) = scope.resolve(&call.name) else {
             return Verdict::Allow;
         };
-        let judgement = scope.judgement(entry);
-        let verdict = judgement.map(|judgement| judgement.decide(arguments.value()).verdict);
-        verdict.unwrap_or(Verdict::Allow)
+        let Some(judgement) = scope.judgement(entry) else {
+            return Verdict::Allow;
+        };
+        if !judgement.depends_on_arguments() {
+            return judgement.decision().verdict;
+        }
+        run_large(arguments.raw().get().len(), || {
+            // Rules must see the arguments as they would be sent.
+            let check = self.0.rules.load().argument_check(&entry.tool.id);
+            match check_arguments::<CallError>(&entry.tool, arguments, check) {
+                Ok(checked) => judgement.decide(checked.arguments.value()).verdict,
+                Err(_) => judgement.decide(arguments.value()).verdict,
+            }
+        })
     }
 
     /// Returns whether a request has tools that run automatically.

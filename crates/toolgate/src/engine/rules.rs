@@ -10,8 +10,9 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
-    ApprovalSettings, Approvers, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RunLimits,
-    ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
+    ApprovalSettings, Approvers, ArgumentCheck, KeyConfig, KeyCredential, KeyLimits,
+    ResultSettings, RunLimits, ScannerSettings, ServerConfig, ServerConnection,
+    ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::{Decision, ServerItem, Verdict};
@@ -235,6 +236,17 @@ impl Rules {
         timeout
             .or_else(|| server.and_then(|server| server.timeout))
             .unwrap_or(self.manager.tool_execution_timeout)
+    }
+
+    /// Returns how the arguments of a tool are checked.
+    pub(super) fn argument_check(&self, tool: &ToolId) -> ArgumentCheck {
+        let server = self
+            .servers
+            .get(&tool.server)
+            .map(|server_rules| &server_rules.server);
+        let own = server.and_then(|server| server.tool_limits(tool.tool.as_str()).argument_check);
+        own.or_else(|| server.and_then(|server| server.argument_check))
+            .unwrap_or(self.manager.argument_check)
     }
 
     /// Returns whether a server accepts a separate lane per client session.

@@ -55,20 +55,20 @@ impl<'a> Approvals<'a> {
     }
 
     /// Decides on a pending approval. Fails if the tool has changed since the call, or if edited
-    /// arguments do not fit its schema.
+    /// arguments do not fit its schema. Edited arguments are converted like those of a call.
     pub async fn decide(
         self,
         id: &str,
-        ruling: Ruling,
+        mut ruling: Ruling,
         by: &Decider,
     ) -> Result<Approval, DecideError> {
         let approval = self.get(id).await?;
         let approval = approval.ok_or_else(|| DecideError::NotFound(id.to_owned()))?;
         let engine = &self.0.engine;
-        if let Ruling::Approve { arguments, .. } = &ruling
+        if let Ruling::Approve { arguments, .. } = &mut ruling
             && approval.state == ApprovalState::Pending
         {
-            engine.check_ruling(&approval.request, arguments.as_ref())?;
+            *arguments = engine.check_ruling(&approval.request, arguments.take())?;
         }
         let terms = DecisionTerms {
             approvers: approval.request.approvers,

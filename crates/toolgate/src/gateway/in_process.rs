@@ -93,6 +93,7 @@ impl LocalServerOptions {
             allow_on_all_keys: self.allow_on_all_keys,
             resources: true,
             approval_by: None,
+            argument_check: None,
             definitions: DefinitionOverrides::default(),
             per_session: PerSession::Never,
             code_mode: self.code_mode,

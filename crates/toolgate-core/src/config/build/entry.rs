@@ -73,6 +73,7 @@ fn from_client(
         allow_on_all_virtual_keys,
         resources,
         approval_by,
+        argument_check,
         definitions,
         definition_scan,
         per_session,
@@ -119,6 +120,7 @@ fn from_client(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
+        argument_check: *argument_check,
         definitions: DefinitionOverrides::new(*definitions, *definition_scan),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
@@ -165,6 +167,7 @@ fn from_table(
         allow_on_all_virtual_keys,
         resources,
         approval_by,
+        argument_check,
         definitions,
         definition_scan,
         per_session,
@@ -214,6 +217,7 @@ fn from_table(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
+        argument_check: *argument_check,
         definitions: DefinitionOverrides::new(*definitions, *definition_scan),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
@@ -269,6 +273,7 @@ fn build_tool_limits(
             max_in_flight,
             cache_ttl,
             price,
+            argument_check,
         } = table;
         let limit = limits.entry(tool.clone()).or_default();
         *limit = ToolLimits {
@@ -277,6 +282,7 @@ fn build_tool_limits(
             max_in_flight: max_in_flight.map(|count| count as usize),
             cache_ttl: non_zero_duration(*cache_ttl),
             price: price.map(micro_usd).or(limit.price),
+            argument_check: *argument_check,
         };
     }
     limits

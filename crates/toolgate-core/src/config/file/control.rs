@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::duration::ConfigDuration;
-use crate::config::{AuditContent, AuditDurability, OnAuditFailure, OnDanger, OnInvalidOutput};
+use crate::config::{
+    ArgumentCheck, AuditContent, AuditDurability, OnAuditFailure, OnDanger, OnInvalidOutput,
+};
 use crate::rate::Rate;
 use crate::secret::Secret;
 
@@ -35,6 +37,9 @@ pub struct ToolTable {
     /// Price of a call in US dollars.
     #[schemars(range(min = 0))]
     pub price: Option<f64>,
+    /// How arguments are checked against the input schema: `coerce`, `strict` or `off`. Default: the server's
+    /// `argument_check`.
+    pub argument_check: Option<ArgumentCheck>,
 }
 
 /// Limits for a single agent run. Absent limits do not apply.
