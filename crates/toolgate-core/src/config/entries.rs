@@ -191,6 +191,8 @@ mod tests {
         url = "http://h/"
         headers = { Authorization = "Bearer s" }
         max_in_flight = 3
+        argument_check = "strict"
+        tools.t = { argument_check = "off" }
     "#;
 
     #[test]

@@ -16,6 +16,7 @@ mod agent_sdk;
 mod api;
 mod approval_by;
 mod approvals;
+mod argument_check;
 mod audit;
 mod audit_cli;
 mod auth_failures;

@@ -164,7 +164,10 @@ impl ZooCatalog {
 
     /// Returns the input schema of the first listed tool of this name; `Some(Null)` if it has none.
     pub(crate) fn tool_schema(&self, name: &str) -> Option<serde_json::Value> {
-        self.tools()
+        let file = self.read_tools_file();
+        let from_file = file.iter().flat_map(|file| as_refs(&file.tools));
+        from_file
+            .chain(self.tools())
             .filter_map(|raw| serde_json::from_str::<ToolDefinition>(raw.get()).ok())
             .find(|definition| definition.name == name)
             .map(|definition| definition.input_schema.unwrap_or_default())

@@ -115,7 +115,7 @@ async fn schema_violations_give_hints_and_unknown_names_suggestions() {
     let gateway = start_settled(&stdio_zoo("zoo", &log.flags())).await;
     for (arguments, hint) in [
         (r#"{"a":1}"#, "b"),
-        (r#"{"a":"1","b":2}"#, "integer"),
+        (r#"{"a":"one","b":2}"#, "integer"),
         (r#"{"a":1,"b":2,"c":3}"#, "c"),
         (r#"{"a":1.5,"b":2}"#, "integer"),
     ] {

@@ -8,7 +8,7 @@ use toolgate::{
 };
 use toolgate_testkit::eventually;
 
-use crate::support::{WAIT_TIMEOUT, config, start_settled, stdio_zoo, stop};
+use crate::support::{WAIT_TIMEOUT, config, records, start_settled, stdio_zoo, stop};
 
 /// Chooses the review by the argument `b`.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ impl Hook for ByArgument {
             Some(2) => edit(r#"{"a": 40, "b": 2}"#),
             Some(3) => edit(r#"{"a": 13, "b": 2}"#),
             Some(4) => edit(r#"{"a": "no number", "b": 2}"#),
+            Some(6) => edit(r#"{"a": "40", "b": "2"}"#),
+            Some(7) => edit(r#"{"a": "13", "b": 2}"#),
             Some(5) => Review::Deny {
                 reason: format!("{} said no", proposal.decision.decided_by),
             },
@@ -106,6 +108,26 @@ async fn hook_can_satisfy_ask_but_not_override_deny() {
     let record = denied_record(&gateway, "said no").await;
     assert_eq!(record.request_id, "from-the-hook");
     assert_eq!(record.verdict.as_deref(), Some("deny"));
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn hook_sees_converted_arguments_and_its_edit_is_converted() {
+    let gateway = gateway().await;
+    let add = async |arguments: &str| {
+        let call = ToolCall::parse("zoo_add", arguments);
+        gateway.call(&Caller::library(), call).await
+    };
+    let edited = add(r#"{"a": "7", "b": "6"}"#).await.unwrap();
+    assert_eq!(edited.result.text(), "42");
+    let denied = add(r#"{"a": 7, "b": "7"}"#).await.unwrap_err();
+    assert_eq!(denied.code(), "denied", "{denied}");
+    let denied = add(r#"{"a": "13", "b": 2}"#).await.unwrap_err();
+    assert_eq!(denied.code(), "denied", "{denied}");
+    let record = records(&gateway).await.remove(0);
+    assert_eq!(record.arguments.unwrap().get(), r#"{"a":40,"b":2}"#);
+    let detail = serde_json::json!({"converted_arguments": ["a", "b"]});
+    assert_eq!(record.detail, Some(detail));
     stop(gateway).await;
 }
 
