@@ -272,6 +272,15 @@ impl Connection {
         }
     }
 
+    /// Counts bytes of a response no longer.
+    fn release_response(&self, bytes: usize) {
+        if bytes > 0 && self.is_caller.load(Ordering::Relaxed) {
+            let key = self.key.lock().clone();
+            self.connections.0.bodies.release(key.as_ref(), bytes);
+            self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn report_stalled(&self) {
         self.report(Bound::WriteTime, &self.state.peer.to_string());
     }

@@ -72,6 +72,7 @@ impl EventStreams {
 
     /// Cancels requests whose clients have left some time ago, and forgets their streams.
     pub(super) fn sweep(&self, timeout: Duration) {
+        self.forget_oldest();
         self.0.lock().streams.retain(|_, stream| {
             let is_abandoned = stream.events.is_abandoned(timeout);
             if is_abandoned {

@@ -33,7 +33,11 @@ pub(in crate::http) struct BusyBody {
     body: Body,
     /// What remains of a large frame.
     rest: Bytes,
-    _request: ServedRequest,
+    /// Whether frames count one by one, because the size of all is not known.
+    counts_frames: bool,
+    /// Bytes of the current frame that count.
+    counted: usize,
+    request: ServedRequest,
 }
 
 /// Error of a body that makes no progress.
@@ -126,7 +130,22 @@ impl BusyBody {
         Self {
             body,
             rest: Bytes::new(),
-            _request: request,
+            counts_frames: bytes == 0,
+            counted: 0,
+            request,
+        }
+    }
+
+    /// Counts a frame in place of the one before it, which has been sent.
+    fn count_frame(&mut self, bytes: usize) {
+        if !self.counts_frames {
+            return;
+        }
+        let connection = &self.request.0;
+        connection.release_response(std::mem::take(&mut self.counted));
+        if bytes > UNCOUNTED_BYTES {
+            connection.hold_response(bytes);
+            self.counted = bytes;
         }
     }
 }
@@ -144,7 +163,10 @@ impl HttpBody for BusyBody {
         if self.rest.is_empty() {
             let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
             match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Ok(data))) => {
+                    self.count_frame(data.len());
+                    self.rest = data;
+                }
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
