@@ -19,6 +19,7 @@ pub(crate) mod results;
 pub(crate) mod router;
 mod schema;
 mod spliced_body;
+pub(crate) mod sse;
 mod ui;
 
 use std::convert::Infallible;
@@ -39,6 +40,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use large_request::BodySize;
+use sse::SseClients;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -65,6 +67,7 @@ struct Inner {
     auth_failures: AuthFailures,
     sign_ins: SignIns,
     mcp: Server,
+    sse: SseClients,
     connections: Connections,
     stopping: CancellationToken,
 }
@@ -79,6 +82,7 @@ impl App {
     ) -> Self {
         Self(Arc::new(Inner {
             mcp: Server::new(gateway.clone()),
+            sse: SseClients::default(),
             connections: Connections::new(gateway.clone(), http),
             gateway,
             configuration,
@@ -101,6 +105,10 @@ impl App {
     /// Returns the server for MCP clients.
     pub(crate) fn mcp(&self) -> &Server {
         &self.0.mcp
+    }
+
+    fn sse(&self) -> &SseClients {
+        &self.0.sse
     }
 
     /// Returns a token that is cancelled when the gateway starts to shut down.
@@ -135,10 +143,12 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
             (app.gateway().clone(), connections.clone(), stop.clone());
         async move { load::run_monitor(&gateway, &connections, stop).await }
     });
-    let stop_reporter = stop.clone();
-    tasks.spawn(async move {
-        let audit = app.gateway().audit();
-        app.0.auth_failures.run_reporter(audit, stop_reporter).await;
+    tasks.spawn({
+        let (app, stop) = (app.clone(), stop.clone());
+        async move {
+            let audit = app.gateway().audit();
+            app.0.auth_failures.run_reporter(audit, stop).await;
+        }
     });
     loop {
         let accepted = tokio::select! {
@@ -175,6 +185,7 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     drop(listener);
     tasks.close();
     graceful.shutdown().await;
+    app.sse().finish().await;
     mcp.finish().await;
     tasks.wait().await;
 }

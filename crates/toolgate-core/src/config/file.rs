@@ -29,8 +29,7 @@ use super::duration::ConfigDuration;
 use super::ip_range::IpRange;
 use super::{
     Approver, ArgumentCheck, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition,
-    PerSession,
-    Protocol,
+    PerSession, Protocol,
 };
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};

@@ -27,7 +27,7 @@ use super::request::{self, OwnedHeaders, RequestId};
 use super::spliced_body::SplicedBody;
 
 /// Interval between keep-alive comments, shorter than the idle timeout of common proxies.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Time after which a client should reconnect whose stream broke.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -205,11 +205,11 @@ fn to_sse_event(event: &StreamEvent) -> Event {
 }
 
 /// Puts a message on one line. Raw line breaks occur only between JSON tokens, so values do not change.
-fn to_one_line(message: &str) -> String {
+pub(super) fn to_one_line(message: &str) -> String {
     message.replace(['\n', '\r'], " ")
 }
 
-fn unknown_endpoint() -> ApiError {
+pub(super) fn unknown_endpoint() -> ApiError {
     ApiError::not_found("no MCP server at this path")
 }
 

@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, health, mcp, models, request, results, ui};
+use super::{App, admin, auth, error, execute, health, mcp, models, request, results, sse, ui};
 
 /// Maximum size of a request body.
 pub(super) const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -137,6 +137,9 @@ fn caller_routes() -> OpenApiRouter<App> {
         .route("/mcp/{server}", get(mcp::listen).delete(mcp::end_session))
         .routes(routes!(mcp::post_virtual))
         .route("/mcp/v/{name}", get(mcp::listen).delete(mcp::end_session))
+        .routes(routes!(sse::open_all))
+        .routes(routes!(sse::open_server))
+        .routes(routes!(sse::post_message))
 }
 
 /// Routes that need no authentication.

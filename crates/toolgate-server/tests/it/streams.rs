@@ -158,3 +158,45 @@ async fn notifications_wait_for_a_client_that_reconnects() {
     let mut resumed = EventStream::new(resume(&gate, &session, &id).await);
     resumed.next("notifications/tools/list_changed").await;
 }
+
+/// The transport of 2024-11-05: messages are posted to a URL that the stream announces.
+#[tokio::test]
+async fn client_of_the_first_revision_uses_an_event_stream() {
+    let gate = start("").await;
+    let get = gate.client.get(format!("{}/sse", gate.url));
+    let mut response = get.send().await.unwrap();
+    let chunk = response.chunk().await.unwrap().unwrap();
+    let first = String::from_utf8(chunk.to_vec()).unwrap();
+    let path = first
+        .strip_prefix("event: endpoint\ndata: ")
+        .and_then(|rest| rest.split('\n').next())
+        .expect(&first)
+        .to_owned();
+    let mut stream = EventStream::new(response);
+    let post = async |message: Value| {
+        let response = gate
+            .post(&path, &message.to_string(), HeaderMap::new())
+            .await;
+        assert_eq!(response.status(), 202);
+    };
+    post(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}))
+    .await;
+    let initialized = stream.next_where("initialize", |m| m["id"] == 1).await;
+    assert_eq!(initialized["result"]["protocolVersion"], "2024-11-05");
+    post(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    post(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "zoo_add", "arguments": {"a": 1, "b": 2}}}))
+    .await;
+    let answer = stream.next_where("the answer", |m| m["id"] == 2).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "3");
+    gate.edit(&zoo("zoo", &["--tools", "1"]));
+    stream.next("notifications/tools/list_changed").await;
+    drop(stream);
+    eventually("the stream has ended", WAIT_TIMEOUT, async || {
+        let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"});
+        let response = gate.post(&path, &ping.to_string(), HeaderMap::new()).await;
+        (response.status() == 404).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,194 @@
+//! `/sse` and `/sse/{server}`: the HTTP+SSE transport of revision 2024-11-05, for older clients.
+//!
+//! A client opens an event stream, whose first event names the URL for its messages. All answers are
+//! sent on the stream.
+
+use std::collections::HashMap;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply};
+use toolgate::{Caller, ServerName};
+
+use super::App;
+use super::error::ApiError;
+use super::extract::{ApiBytes, ApiPath, ApiQuery};
+use super::mcp::{KEEP_ALIVE_INTERVAL, to_one_line, unknown_endpoint};
+use super::request::{self, OwnedHeaders, RequestId};
+
+/// Messages queued for a slow client.
+const QUEUE_SIZE: usize = 256;
+
+/// The open streams, by the id in the URL for messages.
+#[derive(Debug, Default)]
+pub(super) struct SseClients {
+    open: Mutex<HashMap<String, SseClient>>,
+    tasks: TaskTracker,
+}
+
+#[derive(Clone, Debug)]
+struct SseClient {
+    connection: Connection,
+    caller: Caller,
+    answers: mpsc::Sender<String>,
+    /// Cancelled when the stream ends.
+    ended: CancellationToken,
+}
+
+/// Ends a client's session with its stream.
+struct OpenStream {
+    app: App,
+    id: String,
+    connection: Connection,
+    _ended: DropGuard,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct MessageQuery {
+    session_id: String,
+}
+
+/// Open an event stream of revision 2024-11-05 to all servers as one MCP server.
+#[utoipa::path(get, path = "/sse", tag = "mcp", responses((status = 200, description = "event stream; the first event has the URL for messages")))]
+pub(crate) async fn open_all(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    open(&app, caller, McpEndpoint::All)
+}
+
+/// Open an event stream of revision 2024-11-05 to a single server.
+#[utoipa::path(get, path = "/sse/{server}", tag = "mcp", params(("server" = String, Path)), responses((status = 200, description = "event stream; the first event has the URL for messages")))]
+pub(crate) async fn open_server(
+    State(app): State<App>,
+    ApiPath(server): ApiPath<String>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    let name = ServerName::parse(&server).map_err(|_| unknown_endpoint())?;
+    open(&app, caller, McpEndpoint::Server(name))
+}
+
+/// Send a JSON-RPC message, whose answer arrives on the event stream.
+#[utoipa::path(post, path = "/messages", tag = "mcp", params(("session_id" = String, Query)), request_body = Object,
+    responses((status = 202, description = "accepted"), (status = 404, description = "unknown stream")))]
+pub(crate) async fn post_message(
+    State(app): State<App>,
+    ApiQuery(query): ApiQuery<MessageQuery>,
+    Extension(caller): Extension<Caller>,
+    Extension(id): Extension<RequestId>,
+    OwnedHeaders(headers): OwnedHeaders,
+    ApiBytes(body): ApiBytes,
+) -> Result<StatusCode, ApiError> {
+    let client = app.sse().open.lock().get(&query.session_id).cloned();
+    let client = client.filter(|client| client.caller.key() == caller.key());
+    let client = client.ok_or_else(|| ApiError::not_found("unknown stream; open a new one"))?;
+    let delivery = delivery(id, headers);
+    let reply = client.connection.handle(&body, delivery);
+    app.sse().tasks.spawn(async move {
+        tokio::select! {
+            () = send_reply(reply, &client.answers) => {}
+            () = client.ended.cancelled() => {}
+        }
+    });
+    Ok(StatusCode::ACCEPTED)
+}
+
+fn delivery(id: RequestId, headers: HeaderMap) -> Delivery {
+    let filters = request::parse_filters(&headers);
+    Delivery {
+        request_id: Some(id.0),
+        parent_id: request::parent_id(&headers),
+        filters: filters.map_err(|error| error.message().to_owned()),
+        headers: Some(headers),
+    }
+}
+
+async fn send_reply(reply: impl Future<Output = Reply>, answers: &mpsc::Sender<String>) {
+    match reply.await {
+        Reply::Accepted => {}
+        Reply::Single(reply) => {
+            // Fails only if the client has disconnected.
+            let _ = answers.send(reply.body.into_string()).await;
+        }
+        Reply::Stream(mut events) => {
+            while let Some(event) = events.next().await {
+                if answers.send(event.message).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn open(app: &App, caller: Caller, endpoint: McpEndpoint) -> Result<Response, ApiError> {
+    app.gateway().check_load()?;
+    let connection = app.mcp().connect(endpoint, caller.clone());
+    let connection = connection.ok_or_else(unknown_endpoint)?;
+    let (connection, notifications) = connection.into_dedicated();
+    let (answers, answered) = mpsc::channel(QUEUE_SIZE);
+    let id = uuid::Uuid::new_v4().to_string();
+    let ended = CancellationToken::new();
+    let client = SseClient {
+        connection: connection.clone(),
+        caller,
+        answers,
+        ended: ended.clone(),
+    };
+    app.sse().open.lock().insert(id.clone(), client);
+    let first = Event::default()
+        .event("endpoint")
+        .data(format!("/messages?session_id={id}"));
+    let guard = OpenStream {
+        app: app.clone(),
+        id,
+        connection,
+        _ended: ended.drop_guard(),
+    };
+    let messages = stream::select(notifications, receive(answered, guard));
+    let messages = messages.map(|message| {
+        Event::default()
+            .event("message")
+            .data(to_one_line(&message))
+    });
+    let events = stream::iter([first]).chain(messages);
+    let events = events
+        .map(Ok::<_, std::convert::Infallible>)
+        .take_until(app.stopping().cancelled_owned());
+    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL));
+    Ok(stream.into_response())
+}
+
+/// Streams the answers. Dropping the stream ends the client's session.
+fn receive(
+    answers: mpsc::Receiver<String>,
+    guard: OpenStream,
+) -> impl Stream<Item = String> + Send {
+    stream::unfold((answers, guard), |(mut answers, guard)| async move {
+        let answer = answers.recv().await?;
+        Some((answer, (answers, guard)))
+    })
+}
+
+impl SseClients {
+    /// Waits until all answers are sent or dropped.
+    pub(super) async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.app.sse().open.lock().remove(&self.id);
+        self.connection.disconnect();
+    }
+}
