@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use toolgate_core::name::ServerName;
 
 use crate::lane::LaneId;
-pub(crate) use tree::ProcessTree;
 use tree::TreeSample;
+pub(crate) use tree::{ProcessTree, Supervisors};
 
 /// Interval between samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -46,6 +46,16 @@ pub struct ProcessUsage {
 /// Returns whether this system tells which processes belong to a server.
 pub(crate) fn is_supported() -> bool {
     procfs::is_supported()
+}
+
+/// Returns the children of this process, which must have a single thread.
+#[cfg(target_os = "linux")]
+pub(crate) fn list_children() -> Vec<rustix::process::Pid> {
+    let own = procfs::read_relations(std::process::id());
+    let children = own.iter().flat_map(procfs::read_children);
+    children
+        .filter_map(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+        .collect()
 }
 
 /// Samples the processes of all servers. Clones share it.
@@ -170,8 +180,13 @@ impl ServerProcesses {
     }
 
     /// Adds a process that has just been started for a connection.
-    pub(crate) fn add(self: &Arc<Self>, pid: u32, lane: &LaneId) -> RunningProcesses {
-        let tree = Arc::new(ProcessTree::new(pid));
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        pid: u32,
+        supervisors: Supervisors,
+        lane: &LaneId,
+    ) -> RunningProcesses {
+        let tree = Arc::new(ProcessTree::new(pid, supervisors));
         let mut state = self.state.lock();
         state.trees.push(Arc::clone(&tree));
         if *lane == LaneId::Shared {

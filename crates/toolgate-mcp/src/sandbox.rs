@@ -11,6 +11,7 @@ pub mod launcher;
 mod measures;
 mod memory;
 mod report;
+mod supervisor;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use toolgate_core::config::{
     NetworkAccess, Sandbox, ServerConfig, ServerConnection, StdioConnection, StrictSandbox,
 };
 
+use crate::processes::Supervisors;
 use crate::transport::stdio::{ChildCommand, LauncherCall};
 pub(crate) use denial::DenialHints;
 use memory::MemoryLimiter;
@@ -61,6 +63,10 @@ pub(crate) struct Profile {
     measures: BTreeSet<Measure>,
     /// Whether to try namespaces.
     namespaces: bool,
+    /// Whether these include one of processes.
+    pid_namespace: bool,
+    /// Process number of the gateway, with which the server ends.
+    gateway: u32,
     hidden: Vec<PathBuf>,
     strict: Option<StrictSandbox>,
     /// Control group of the server's processes.
@@ -112,7 +118,7 @@ impl ServerLauncher {
         if let Some(report) = self.0.reports.lock().get(&key) {
             return Arc::clone(report);
         }
-        let report = match self.probe(&profile, command).await {
+        let report = match self.probe_namespaces(&profile, command).await {
             Ok(mut measures) => {
                 measures.extend(self.memory_report(sandbox));
                 measures.sort_by_key(|report| report.measure);
@@ -184,10 +190,21 @@ impl ServerLauncher {
             namespaces: in_force
                 .iter()
                 .any(|(_, mechanism)| mechanism.is_namespace()),
+            pid_namespace: in_force
+                .iter()
+                .any(|(_, mechanism)| *mechanism == Mechanism::PidNamespace),
             ..self.profile(sandbox)
         };
+        let supervisors = if profile.pid_namespace {
+            Supervisors::RootAndFirstChild
+        } else {
+            Supervisors::Root
+        };
         Ok(PreparedSandbox {
-            launcher: Some(self.call(launcher::LAUNCH_FLAG, &profile)),
+            launcher: Some(LauncherCall {
+                supervisors,
+                ..self.call(launcher::LAUNCH_FLAG, &profile)
+            }),
             memory,
         })
     }
@@ -213,6 +230,8 @@ impl ServerLauncher {
         Profile {
             measures,
             namespaces: true,
+            pid_namespace: true,
+            gateway: std::process::id(),
             hidden: outermost_paths(&self.0.hidden),
             strict,
             group: None,
@@ -228,7 +247,28 @@ impl ServerLauncher {
                 serde_json::to_string(profile).unwrap_or_default(),
             ],
             variable: ALLOCATOR_SETTINGS,
+            supervisors: Supervisors::None,
         }
+    }
+
+    /// Probes a profile with a PID namespace, and without one if that does not work.
+    async fn probe_namespaces(
+        &self,
+        profile: &Profile,
+        command: &ChildCommand,
+    ) -> Result<Vec<MeasureReport>, String> {
+        let measures = self.probe(profile, command).await?;
+        let stops = |report: &&MeasureReport| report.measure == Measure::DescendantsStopped;
+        let stops = measures.iter().find(stops).map(|report| &report.outcome);
+        let Some(Err(reason)) = stops else {
+            return Ok(measures);
+        };
+        tracing::info!(reason, "servers have no PID namespace");
+        let profile = Profile {
+            pid_namespace: false,
+            ..profile.clone()
+        };
+        self.probe(&profile, command).await
     }
 
     /// Runs a launcher that applies all measures and executes nothing. Returns what it reported.
@@ -265,8 +305,10 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
         Measure::ProcessesIsolated,
         Measure::SignalsBlocked,
         Measure::LimitsIsolated,
+        Measure::SettingsIsolated,
         Measure::NoNewPrivileges,
         Measure::CapabilitiesDropped,
+        Measure::DescendantsStopped,
     ]);
     match sandbox {
         Sandbox::Off => measures.clear(),

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -107,11 +106,6 @@ pub(super) fn read_adopted(max_age: Duration) -> Arc<HashSet<u32>> {
     let adopted = Arc::new(adopted);
     *latest = Some((Instant::now(), Arc::clone(&adopted)));
     adopted
-}
-
-/// Identifies the mount namespace of a process; `None` if that is not visible.
-pub(super) fn read_namespace(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
 /// Returns the resident memory of a process, of which pages that several processes share count in

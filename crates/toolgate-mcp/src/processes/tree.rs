@@ -1,13 +1,12 @@
 //! The process that the gateway started for a connection, with its descendants.
 //!
-//! Descendants are found through their parents. One whose parent exits is adopted by a process above the
-//! gateway; among the children of those, it is recognized by its process group or by the mount namespace
-//! of its sandbox. So few processes of others are read, however many the machine has. A process that
-//! leaves all of these behind within moments is not found.
+//! Descendants are found through their parents. With a supervisor, one whose parent exits stays a descendant.
+//! Without, it is adopted by a process above the gateway; among the children of those, it is recognized by
+//! its process group. So few processes of others are read, however many the machine has. A process that
+//! leaves both behind within moments is not found.
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +19,16 @@ const MAX_ORPHANS_AGE: Duration = Duration::from_millis(200);
 /// Maximum number of searches for processes that were started while others were killed.
 const MAX_KILL_ROUNDS: usize = 10;
 
+/// Which processes of a tree are not the server's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Supervisors {
+    #[default]
+    None,
+    Root,
+    /// The root, and its first child, which holds the PID namespace.
+    RootAndFirstChild,
+}
+
 /// The processes of one connection.
 #[derive(Debug)]
 pub(crate) struct ProcessTree(Mutex<TreeState>);
@@ -27,10 +36,11 @@ pub(crate) struct ProcessTree(Mutex<TreeState>);
 #[derive(Debug)]
 struct TreeState {
     root: u32,
+    supervisors: Supervisors,
+    /// The process that holds the PID namespace, once it was found.
+    holder: Option<u32>,
     /// The processes found last.
     members: Vec<ProcessId>,
-    /// Mount namespace of the root, if it is not that of the gateway.
-    namespace: Option<PathBuf>,
     /// Processes with an adopter as parent that do not belong to the tree.
     others: HashSet<u32>,
     /// Sum of the CPU times of the processes found last.
@@ -50,12 +60,13 @@ pub(super) struct TreeSample {
 
 impl ProcessTree {
     /// Starts with a process that leads a process group and has not been waited for.
-    pub(super) fn new(root: u32) -> Self {
+    pub(super) fn new(root: u32, supervisors: Supervisors) -> Self {
         let id = procfs::read_stat(root).map(|stat| stat.id);
         Self(Mutex::new(TreeState {
             root,
+            supervisors,
+            holder: None,
             members: id.into_iter().collect(),
-            namespace: None,
             others: HashSet::new(),
             current_cpu_time: Duration::ZERO,
             total_cpu_time: Duration::ZERO,
@@ -72,8 +83,9 @@ impl ProcessTree {
         let used = cpu_time.saturating_sub(state.current_cpu_time);
         state.total_cpu_time += used;
         state.current_cpu_time = cpu_time;
+        let mut running = state.without_supervisors(found);
         drop(state);
-        let running = found.iter().filter(|process| !process.is_zombie);
+        running.retain(|process| !process.is_zombie);
         let mut sample = TreeSample {
             open_files: Some(0),
             ..TreeSample::default()
@@ -98,7 +110,10 @@ impl ProcessTree {
 
     /// Returns the resident memory if it exceeds a limit. What processes share is counted once.
     pub(crate) fn memory_above(&self, limit: u64) -> Option<u64> {
-        let found = self.0.lock().find_members(MAX_ORPHANS_AGE);
+        let mut state = self.0.lock();
+        let found = state.find_members(MAX_ORPHANS_AGE);
+        let found = state.without_supervisors(found);
+        drop(state);
         let resident: u64 = found.iter().map(|process| process.resident_bytes).sum();
         if resident <= limit {
             return None;
@@ -110,7 +125,8 @@ impl ProcessTree {
         Some(exact.sum()).filter(|bytes| *bytes > limit)
     }
 
-    /// Kills all processes, including those that have left the process group.
+    /// Kills all processes, including those that have left the process group. The root is killed last, because
+    /// a supervisor keeps orphans in the tree.
     pub(crate) fn kill(&self) {
         let mut state = self.0.lock();
         let mut killed = HashSet::new();
@@ -119,6 +135,9 @@ impl ProcessTree {
             found.retain(|process| !process.is_zombie && !killed.contains(&process.id));
             if found.is_empty() {
                 return;
+            }
+            if found.iter().any(|process| process.id.pid != state.root) {
+                found.retain(|process| process.id.pid != state.root);
             }
             for ProcessStat { id, .. } in found {
                 if let Some(pid) = Pid::from_raw(id.pid.cast_signed()) {
@@ -138,7 +157,6 @@ impl TreeState {
         let mut found: Vec<ProcessStat> = known
             .filter_map(|id| procfs::read_stat(id.pid).filter(|now| now.id == *id))
             .collect();
-        self.update_namespace(&found);
         let mut seen: HashSet<u32> = found.iter().map(|process| process.id.pid).collect();
         let adopted = procfs::read_adopted(max_orphans_age);
         for orphan in self.find_orphans(&adopted, &seen) {
@@ -147,7 +165,13 @@ impl TreeState {
         }
         let mut index = 0;
         while let Some(parent) = found.get(index) {
-            for child in read_children(parent) {
+            let children = read_children(parent);
+            if parent.id.pid == self.root && self.supervisors == Supervisors::RootAndFirstChild {
+                // The kernel lists the oldest child first.
+                let first = children.first().map(|child| child.id.pid);
+                self.holder = self.holder.or(first);
+            }
+            for child in children {
                 if seen.insert(child.id.pid) {
                     found.push(child);
                 }
@@ -158,13 +182,14 @@ impl TreeState {
         found
     }
 
-    /// Notes the namespace, which the root enters after its start.
-    fn update_namespace(&mut self, found: &[ProcessStat]) {
-        let root = found.iter().find(|process| process.id.pid == self.root);
-        let namespace = root.and_then(|root| procfs::read_namespace(root.id.pid));
-        if namespace.is_some() && namespace != procfs::read_namespace(std::process::id()) {
-            self.namespace = namespace;
+    /// Returns the processes of the server itself.
+    fn without_supervisors(&self, mut found: Vec<ProcessStat>) -> Vec<ProcessStat> {
+        if self.supervisors != Supervisors::None {
+            found.retain(|process| {
+                process.id.pid != self.root && Some(process.id.pid) != self.holder
+            });
         }
+        found
     }
 
     /// Finds processes of the tree that were adopted by a process above it.
@@ -177,7 +202,7 @@ impl TreeState {
                 None
             } else {
                 let relations = procfs::read_relations(pid);
-                let orphan = relations.filter(|relations| self.is_orphan(relations));
+                let orphan = relations.filter(|relations| relations.group == self.root);
                 orphan.and_then(|_| procfs::read_stat(pid))
             };
             match stat {
@@ -189,13 +214,6 @@ impl TreeState {
         }
         self.others = others;
         orphans
-    }
-
-    fn is_orphan(&self, process: &ProcessStat) -> bool {
-        let namespace = self.namespace.as_ref();
-        process.group == self.root
-            || namespace
-                .is_some_and(|own| procfs::read_namespace(process.id.pid).as_ref() == Some(own))
     }
 }
 

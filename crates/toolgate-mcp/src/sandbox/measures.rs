@@ -9,6 +9,8 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
+mod proc_mounts;
+#[cfg(target_os = "linux")]
 mod system_calls;
 #[cfg(target_os = "linux")]
 mod user;
@@ -18,14 +20,18 @@ use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use limits::ProcessCount;
 
+#[cfg(target_os = "linux")]
+pub(super) use namespace::enter_pid_namespace;
+
+use super::supervisor::Supervision;
 use super::{Measure, MeasureReport, Mechanism, Profile};
 
 /// Outcome of a measure: what enforces it, or why nothing does.
 type Outcome = Result<Mechanism, String>;
 
 /// Applies every measure of the profile, in an order in which none prevents the next.
-pub(super) fn apply_measures(profile: &Profile) -> Vec<MeasureReport> {
-    let outcomes = apply(profile);
+pub(super) fn apply_measures(profile: &Profile, supervision: &Supervision) -> Vec<MeasureReport> {
+    let outcomes = apply(profile, supervision);
     let mut reports: Vec<MeasureReport> = outcomes
         .into_iter()
         .map(|(measure, outcome)| MeasureReport { measure, outcome })
@@ -35,13 +41,13 @@ pub(super) fn apply_measures(profile: &Profile) -> Vec<MeasureReport> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+fn apply(profile: &Profile, _supervision: &Supervision) -> Vec<(Measure, Outcome)> {
     let missing = |measure: &Measure| (*measure, Err("needs Linux".to_owned()));
     profile.measures.iter().map(missing).collect()
 }
 
 #[cfg(target_os = "linux")]
-fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+fn apply(profile: &Profile, supervision: &Supervision) -> Vec<(Measure, Outcome)> {
     // First, because looking up a user may need files, sockets or the network.
     let user = profile
         .strict
@@ -49,8 +55,10 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
         .and_then(|strict| strict.user.as_ref());
     let user = user.map(user::find);
     let gateway_namespace = user_namespace();
-    let mut outcomes = namespace::apply(profile);
-    let process_count = if user_namespace() == gateway_namespace {
+    let mut outcomes = namespace::apply(profile, supervision);
+    let process_count = if supervision.owns_user_namespace {
+        ProcessCount::WithSupervisors
+    } else if user_namespace() == gateway_namespace {
         ProcessCount::Shared
     } else {
         ProcessCount::Own
@@ -78,7 +86,12 @@ fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
     add(Measure::DataHidden, &|| domain::hide_paths(&profile.hidden));
     add(Measure::ProcessesIsolated, &domain::isolate_processes);
     add(Measure::SignalsBlocked, &domain::block_signals);
+    add(Measure::SettingsIsolated, &domain::protect_process_settings);
     add(Measure::LimitsIsolated, &system_calls::protect_limits);
+    // Whether a PID namespace does it is known only after `/proc` was mounted for it.
+    if !supervision.has_pid_namespace() {
+        add(Measure::DescendantsStopped, &|| supervision.outcome.clone());
+    }
     if let Some(strict) = &profile.strict {
         add(Measure::Paths, &|| domain::restrict_paths(strict));
         add(Measure::Network, &|| {

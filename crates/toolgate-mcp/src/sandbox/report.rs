@@ -17,10 +17,14 @@ pub enum Measure {
     SignalsBlocked,
     /// Limits of other processes cannot be changed.
     LimitsIsolated,
+    /// Settings of other processes in `/proc`, such as their OOM score, cannot be changed.
+    SettingsIsolated,
     /// Programs such as `sudo` do not give more privileges.
     NoNewPrivileges,
     /// Privileges of root that circumvent the other measures are gone.
     CapabilitiesDropped,
+    /// All processes that the server has started end with it, and with the gateway.
+    DescendantsStopped,
     /// Only the system and the listed files and directories can be used.
     Paths,
     /// The network is off, or limited to a loopback interface.
@@ -45,12 +49,15 @@ pub enum Measure {
 pub enum Mechanism {
     MountNamespace,
     NetworkNamespace,
+    PidNamespace,
     Landlock,
     Seccomp,
     UserId,
     NoNewPrivs,
     Capabilities,
     ResourceLimit,
+    /// A process that adopts the orphans of the server and kills them.
+    Subreaper,
     /// A control group.
     Cgroup,
     /// The gateway watches the processes.
@@ -80,8 +87,10 @@ impl Measure {
             Self::ProcessesIsolated => "processes_isolated",
             Self::SignalsBlocked => "signals_blocked",
             Self::LimitsIsolated => "limits_isolated",
+            Self::SettingsIsolated => "settings_isolated",
             Self::NoNewPrivileges => "no_new_privileges",
             Self::CapabilitiesDropped => "capabilities_dropped",
+            Self::DescendantsStopped => "descendants_stopped",
             Self::Paths => "paths",
             Self::Network => "network",
             Self::SystemCalls => "system_calls",
@@ -99,19 +108,24 @@ impl Mechanism {
         match self {
             Self::MountNamespace => "mount_namespace",
             Self::NetworkNamespace => "network_namespace",
+            Self::PidNamespace => "pid_namespace",
             Self::Landlock => "landlock",
             Self::Seccomp => "seccomp",
             Self::UserId => "user_id",
             Self::NoNewPrivs => "no_new_privs",
             Self::Capabilities => "capabilities",
             Self::ResourceLimit => "resource_limit",
+            Self::Subreaper => "subreaper",
             Self::Cgroup => "cgroup",
             Self::Watchdog => "watchdog",
         }
     }
 
     pub(super) fn is_namespace(self) -> bool {
-        matches!(self, Self::MountNamespace | Self::NetworkNamespace)
+        matches!(
+            self,
+            Self::MountNamespace | Self::NetworkNamespace | Self::PidNamespace
+        )
     }
 }
 

@@ -30,7 +30,7 @@ use crate::jsonrpc::{self, Object};
 use crate::lane::LaneId;
 use crate::large::run_large;
 use crate::line::{LineReader, MessageLine};
-use crate::processes::ServerProcesses;
+use crate::processes::{ServerProcesses, Supervisors};
 
 pub use child::{ChildCommand, LauncherCall, SpawnError};
 
@@ -72,7 +72,9 @@ impl StdioTransport {
             handler,
         } = context;
         let (child, pipes) = ChildProcess::spawn(command)?;
-        let processes = child.id().map(|pid| processes.add(pid, lane));
+        let launcher = command.launcher.as_ref();
+        let supervisors = launcher.map_or(Supervisors::None, |launcher| launcher.supervisors);
+        let processes = child.id().map(|pid| processes.add(pid, supervisors, lane));
         let outbox = Outbox::new(max_queued_bytes);
         let (events, event_receiver) = mpsc::channel(16);
         let (close_notifier, close_receiver) = close_signal::channel();

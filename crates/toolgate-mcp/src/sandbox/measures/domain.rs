@@ -10,6 +10,7 @@ use landlock::{
 };
 use toolgate_core::config::StrictSandbox;
 
+use super::proc_mounts::other_proc_mounts;
 use super::{Mechanism, Outcome, work_places};
 
 /// Version of Landlock with all rights that are needed here. Without those of version 2, files could
@@ -49,6 +50,25 @@ pub(super) fn block_signals() -> Outcome {
             .set_compatibility(CompatLevel::HardRequirement)
             .scope(Scope::Signal)?
             .create()?;
+        restrict(rules)
+    };
+    outcome(restricted())
+}
+
+/// Makes `/proc` read-only, so that settings of other processes cannot be changed. Those of the server's own
+/// cannot either: rules apply to directories that exist now, but its further processes will have others.
+pub(super) fn protect_process_settings() -> Outcome {
+    let restricted = || -> Result<(), LandlockError> {
+        let writing = AccessFs::WriteFile | AccessFs::Truncate;
+        let refer = PathBeneath::new(PathFd::new("/")?, AccessFs::Refer);
+        let proc_mounts: Vec<PathBuf> = [PathBuf::from("/proc")]
+            .into_iter()
+            .chain(other_proc_mounts())
+            .collect();
+        let rules = required(writing | AccessFs::Refer)?
+            .create()?
+            .add_rule(refer)?
+            .add_rules(path_beneath_rules(paths_beside(&proc_mounts), writing))?;
         restrict(rules)
     };
     outcome(restricted())

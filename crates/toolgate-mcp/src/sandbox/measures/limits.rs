@@ -5,11 +5,16 @@ use toolgate_core::config::ProcessLimits;
 
 use super::{Measure, Mechanism, Outcome};
 
+/// Number of processes in the user namespace that are not the server's.
+const SUPERVISORS: u64 = 2;
+
 /// Who shares the kernel's count of processes with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcessCount {
     /// Nobody, since the server has a user namespace of its own.
     Own,
+    /// The supervisor and the first process of the PID namespace.
+    WithSupervisors,
     /// All processes of the gateway's user.
     Shared,
 }
@@ -36,7 +41,13 @@ pub(super) fn apply(
                     .to_owned(),
             );
         }
-        set_limit(Resource::Nproc, limits.processes, limits.processes)
+        let others = if count == ProcessCount::WithSupervisors {
+            SUPERVISORS
+        } else {
+            0
+        };
+        let limit = limits.processes.map(|limit| limit.saturating_add(others));
+        set_limit(Resource::Nproc, limit, limit)
     });
     add(Measure::OpenFiles, &|| {
         set_limit(Resource::Nofile, limits.files, limits.files)

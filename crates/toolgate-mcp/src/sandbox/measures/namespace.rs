@@ -1,4 +1,4 @@
-//! Namespaces: hide the gateway's files, and take the network away.
+//! Namespaces: hide the gateway's files and other processes, and take the network away.
 
 use std::fs;
 use std::io;
@@ -9,25 +9,46 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{getgid, getuid};
-use rustix::thread::CapabilitySet;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities,
+};
 use toolgate_core::config::NetworkAccess;
 
 use super::super::Profile;
+use super::super::supervisor::Supervision;
+use super::proc_mounts::other_proc_mounts;
 use super::{Measure, Mechanism, Outcome, work_places};
+
+/// Flags of mounts of `/proc`. Within a user namespace, those that a mount had before must stay.
+const PROC_FLAGS: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 
 /// Directories in `/dev` that contain no devices, or only terminals.
 const FOREIGN_DIRECTORIES: [&str; 4] = ["shm", "pts", "mqueue", "hugepages"];
 
 /// Enters the namespaces that the profile needs. Reports on the measures that they enforce.
-pub(super) fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+pub(super) fn apply(profile: &Profile, supervision: &Supervision) -> Vec<(Measure, Outcome)> {
     let network = profile.strict.as_ref().map(|strict| strict.network);
     let network = network.filter(|_| profile.measures.contains(&Measure::Network));
     let hides = profile.measures.contains(&Measure::DataHidden);
-    if !profile.namespaces || !(hides || network.is_some()) {
+    let has_pid_namespace = supervision.has_pid_namespace();
+    if !profile.namespaces || !(hides || network.is_some() || has_pid_namespace) {
         return Vec::new();
     }
     let mut outcomes = Vec::new();
     let entered = enter(network.is_some(), profile);
+    if has_pid_namespace {
+        // First, because the kernel refuses this once a part of `/proc` is covered.
+        let mounted = entered.clone().and_then(|()| mount_proc());
+        let outcome = mounted.map(|()| Mechanism::PidNamespace);
+        let measures = [Measure::DescendantsStopped, Measure::SettingsIsolated];
+        let wanted = measures
+            .into_iter()
+            .filter(|measure| profile.measures.contains(measure));
+        outcomes.extend(wanted.map(|measure| (measure, outcome.clone())));
+    }
     if hides {
         let hidden = entered.clone().and_then(|()| hide(&profile.hidden));
         outcomes.push((
@@ -48,9 +69,51 @@ pub(super) fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
     outcomes
 }
 
+/// Puts the processes that this one starts from now on into a PID namespace. Returns whether that needed a user
+/// namespace, in which they have all capabilities until they give them up.
+pub(crate) fn enter_pid_namespace(profile: &Profile) -> Result<bool, String> {
+    let owns_user_namespace = unshare_with_user(CloneFlags::CLONE_NEWPID, profile)?;
+    if owns_user_namespace {
+        // Without this, the programs of a user other than root would have none.
+        keep_capabilities().map_err(|error| {
+            format!("capabilities of the user namespace cannot be passed on: {error}")
+        })?;
+    }
+    Ok(owns_user_namespace)
+}
+
+fn keep_capabilities() -> rustix::io::Result<()> {
+    let now = rustix::thread::capabilities(None)?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            inheritable: now.permitted,
+            ..now
+        },
+    )?;
+    for capability in now.permitted.iter() {
+        configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
 fn enter(needs_network: bool, profile: &Profile) -> Result<(), String> {
     let mut flags = CloneFlags::CLONE_NEWNS;
     flags.set(CloneFlags::CLONE_NEWNET, needs_network);
+    unshare_with_user(flags, profile)?;
+    // Those of the supervisor's user namespace must not reach the server.
+    clear_ambient_capability_set()
+        .map_err(|error| format!("capabilities cannot be given up: {error}"))?;
+    // Mounts of the system still appear here, but none of these leaves.
+    mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )
+    .map_err(|error| format!("no permission to change mounts: {error}"))
+}
+
+/// Enters namespaces, also one of users if they need it. Returns whether they did.
+fn unshare_with_user(mut flags: CloneFlags, profile: &Profile) -> Result<bool, String> {
     // A root that may mount keeps its view of other users; everybody else needs a user namespace.
     let may_mount = rustix::thread::capabilities(None)
         .is_ok_and(|now| now.effective.contains(CapabilitySet::SYS_ADMIN));
@@ -67,12 +130,19 @@ fn enter(needs_network: bool, profile: &Profile) -> Result<(), String> {
             .and_then(|()| fs::write("/proc/self/gid_map", format!("{group} {group} 1")));
         mapped.map_err(|error| format!("the user namespace cannot be set up: {error}"))?;
     }
-    // Mounts of the system still appear here, but none of these leaves.
-    mount_change(
-        "/",
-        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-    )
-    .map_err(|error| format!("no permission to change mounts: {error}"))
+    Ok(!may_mount)
+}
+
+/// Shows only the processes of the PID namespace in `/proc`. Where others are also visible, as in a container
+/// with the `/proc` of its host, nothing can be written.
+fn mount_proc() -> Result<(), String> {
+    mount("proc", "/proc", "proc", PROC_FLAGS, None)
+        .map_err(|error| format!("`/proc` cannot be mounted for a PID namespace: {error}"))?;
+    for path in other_proc_mounts() {
+        make_read_only(&path)
+            .map_err(|error| format!("`{}` cannot be made read-only: {error}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Covers files and directories with empty ones.
@@ -130,16 +200,16 @@ fn protect_kernel_settings() -> io::Result<()> {
     for path in ["/proc/sys", "/proc/sysrq-trigger"].map(Path::new) {
         if path.exists() {
             mount_bind(path, path)?;
-            // Within a user namespace, flags that a mount had before must stay.
-            let flags = MountFlags::BIND
-                | MountFlags::RDONLY
-                | MountFlags::NOSUID
-                | MountFlags::NODEV
-                | MountFlags::NOEXEC;
-            rustix::mount::mount_remount(path, flags, "")?;
+            make_read_only(path)?;
         }
     }
     Ok(())
+}
+
+/// Makes a mount of `/proc` or of a part of it read-only.
+fn make_read_only(path: &Path) -> rustix::io::Result<()> {
+    let flags = MountFlags::BIND | MountFlags::RDONLY | PROC_FLAGS;
+    rustix::mount::mount_remount(path, flags, "")
 }
 
 /// Turns on the loopback interface of a new network namespace.

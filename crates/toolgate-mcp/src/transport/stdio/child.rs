@@ -11,6 +11,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::processes::{ProcessTree, Supervisors};
 use crate::sandbox::MemoryLimit;
 
 /// Time a child gets to exit after its stdin closed, and again after SIGTERM and SIGKILL.
@@ -42,6 +43,8 @@ pub struct LauncherCall {
     pub args: [String; 2],
     /// A variable for the launcher alone.
     pub variable: (&'static str, &'static str),
+    /// Which of its processes stay beside the command.
+    pub(crate) supervisors: Supervisors,
 }
 
 /// Reasons why a child did not start.
@@ -167,13 +170,21 @@ impl ChildProcess {
     }
 
     /// Waits for the exit, escalating to SIGTERM and SIGKILL, then kills remaining descendants.
-    pub(super) async fn shut_down(mut self, cause: ShutdownCause) -> String {
+    pub(super) async fn shut_down(
+        mut self,
+        cause: ShutdownCause,
+        tree: Option<&ProcessTree>,
+    ) -> String {
         let mut has_exited = self.wait_exited().await;
-        for signal in [Signal::TERM, Signal::KILL] {
-            if !has_exited {
-                self.signal(signal);
-                has_exited = self.wait_exited().await;
-            }
+        if !has_exited {
+            self.signal(Signal::TERM);
+            has_exited = self.wait_exited().await;
+        }
+        if !has_exited {
+            // Before the group, which contains the supervisor: it has to adopt what has left the group.
+            tree.inspect(|tree| tree.kill());
+            self.signal(Signal::KILL);
+            has_exited = self.wait_exited().await;
         }
         self.signal(Signal::KILL);
         let status = if has_exited {

@@ -52,7 +52,8 @@ impl LimitedChild {
         if let Some(processes) = &processes {
             processes.sample_last();
         }
-        let status = child.shut_down(cause).await;
+        let tree = processes.as_ref().map(|processes| &*processes.tree);
+        let status = child.shut_down(cause, tree).await;
         let enforced = match (&memory, &processes) {
             (Some(memory), Some(processes)) => memory.finish(&processes.tree).await,
             _ => None,
