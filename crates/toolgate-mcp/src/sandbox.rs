@@ -7,6 +7,7 @@
 
 mod cgroup;
 mod denial;
+mod hidden;
 pub mod launcher;
 mod measures;
 mod memory;
@@ -27,6 +28,7 @@ use toolgate_core::config::{
 use crate::processes::Supervisors;
 use crate::transport::stdio::{ChildCommand, LauncherCall};
 pub(crate) use denial::DenialHints;
+use hidden::HiddenPaths;
 use memory::MemoryLimiter;
 pub(crate) use memory::{MemoryExceeded, MemoryLimit};
 pub use report::{Measure, MeasureReport, Mechanism, SandboxReport};
@@ -108,7 +110,8 @@ impl ServerLauncher {
         command: &ChildCommand,
         sandbox: &Sandbox,
     ) -> Arc<SandboxReport> {
-        let profile = self.profile(sandbox);
+        let hidden = HiddenPaths::new(&self.0.hidden, command);
+        let profile = self.profile(sandbox, &hidden);
         // Besides the profile, only these decide what can be enforced.
         let place = |name| command.env.iter().find(|(variable, _)| variable == name);
         let key = format!(
@@ -121,6 +124,9 @@ impl ServerLauncher {
         let report = match self.probe_namespaces(&profile, command).await {
             Ok(mut measures) => {
                 measures.extend(self.memory_report(sandbox));
+                for report in &mut measures {
+                    report.add_note(&hidden);
+                }
                 measures.sort_by_key(|report| report.measure);
                 SandboxReport {
                     profile: sandbox.as_str(),
@@ -153,6 +159,7 @@ impl ServerLauncher {
         sandbox.limits().memory_mb.map(|_| MeasureReport {
             measure: Measure::Memory,
             outcome: self.0.memory.mechanism(),
+            note: None,
         })
     }
 
@@ -193,7 +200,7 @@ impl ServerLauncher {
             pid_namespace: in_force
                 .iter()
                 .any(|(_, mechanism)| *mechanism == Mechanism::PidNamespace),
-            ..self.profile(sandbox)
+            ..self.profile(sandbox, &HiddenPaths::new(&self.0.hidden, command))
         };
         let supervisors = if profile.pid_namespace {
             Supervisors::RootAndFirstChild
@@ -220,7 +227,7 @@ impl ServerLauncher {
         }
     }
 
-    fn profile(&self, sandbox: &Sandbox) -> Profile {
+    fn profile(&self, sandbox: &Sandbox, hidden: &HiddenPaths) -> Profile {
         let strict = match sandbox {
             Sandbox::Strict(strict) => Some(strict.clone()),
             Sandbox::Default | Sandbox::Off => None,
@@ -232,7 +239,7 @@ impl ServerLauncher {
             namespaces: true,
             pid_namespace: true,
             gateway: std::process::id(),
-            hidden: outermost_paths(&self.0.hidden),
+            hidden: hidden.paths.clone(),
             strict,
             group: None,
         }
@@ -329,19 +336,4 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
         }
     }
     measures
-}
-
-/// Returns the paths that exist, without symbolic links and without those in another one.
-fn outermost_paths(paths: &[PathBuf]) -> Vec<PathBuf> {
-    let existing = paths.iter().filter_map(|path| path.canonicalize().ok());
-    let existing: BTreeSet<PathBuf> = existing.collect();
-    let is_inner = |path: &PathBuf| {
-        let mut above = path.ancestors().skip(1);
-        above.any(|ancestor| existing.contains(ancestor))
-    };
-    existing
-        .iter()
-        .filter(|path| !is_inner(path))
-        .cloned()
-        .collect()
 }

@@ -1,5 +1,6 @@
 //! Locates and reads the configuration files, and locates the data directory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -15,6 +16,15 @@ use crate::project::{self, PROJECT_JSON, PROJECT_TOML, ProjectFile, TrustStore};
 
 /// Modification time, size and inode of a file.
 pub(crate) type FileStamp = (SystemTime, u64, u64);
+
+/// Variables that name files and directories with secrets of the gateway.
+const PATH_VARIABLES: [&str; 3] = [
+    "TOOLGATE_DATA_DIR",
+    "TOOLGATE_STORE_KEY_FILE",
+    "TOOLGATE_ADMIN_KEY_FILE",
+];
+/// Files with keys in a data directory.
+const KEY_FILES: [&str; 2] = ["store.key", "admin.key"];
 
 /// Which configuration files to read.
 #[derive(Clone, Debug, Default)]
@@ -185,8 +195,37 @@ pub(crate) fn hidden_from_servers(
     if let Some(Err(error)) = user.as_deref().map(create_private_dir) {
         tracing::debug!(%error, "the user has no data directory");
     }
+    // Also those of a gateway that this process is not.
+    let variables = PATH_VARIABLES.into_iter();
+    let named = variables.filter_map(|name| environment.get(name).map(PathBuf::from));
+    let named = named.filter(|path| !path.as_os_str().is_empty());
     let key_file = store_key_file(config).map(Path::to_owned);
-    own.into_iter().chain(user).chain(key_file).collect()
+    let hidden: BTreeSet<PathBuf> = own
+        .into_iter()
+        .chain(user)
+        .chain(config.listen.data_dir.clone())
+        .chain(key_file)
+        .chain(named)
+        .collect();
+    hidden.iter().for_each(|path| warn_of_links(path));
+    hidden.into_iter().collect()
+}
+
+/// Warns of a key with several names, of which only those are hidden that the gateway knows.
+fn warn_of_links(path: &Path) {
+    let candidates = if path.is_dir() {
+        KEY_FILES.map(|name| path.join(name)).to_vec()
+    } else {
+        vec![path.to_owned()]
+    };
+    for file in candidates {
+        if fs::metadata(&file).is_ok_and(|metadata| metadata.nlink() > 1) {
+            tracing::warn!(
+                path = %file.display(),
+                "the key file has other hard links, through which servers could read it; replace it by a copy"
+            );
+        }
+    }
 }
 
 /// Returns the file with the key of the store, if the configuration names one.

@@ -34,7 +34,11 @@ pub(super) fn apply_measures(profile: &Profile, supervision: &Supervision) -> Ve
     let outcomes = apply(profile, supervision);
     let mut reports: Vec<MeasureReport> = outcomes
         .into_iter()
-        .map(|(measure, outcome)| MeasureReport { measure, outcome })
+        .map(|(measure, outcome)| MeasureReport {
+            measure,
+            outcome,
+            note: None,
+        })
         .collect();
     reports.sort_by_key(|report| report.measure);
     reports

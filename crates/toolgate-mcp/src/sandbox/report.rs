@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use toolgate_core::config::Sandbox;
 
+use super::hidden::HiddenPaths;
 use super::wanted_measures;
 
 /// One restriction of a server's process.
@@ -70,6 +71,9 @@ pub struct MeasureReport {
     pub measure: Measure,
     /// The mechanism that enforces it, or the reason why nothing does.
     pub outcome: Result<Mechanism, String>,
+    /// What the mechanism does not achieve.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// The measures of a server's sandbox on this machine.
@@ -135,6 +139,13 @@ impl MeasureReport {
         let reason = self.outcome.as_ref().err()?;
         Some(format!("`{}`: {reason}", self.measure.as_str()))
     }
+
+    /// Notes which files of the gateway appear when they are replaced. With Landlock, none does.
+    pub(super) fn add_note(&mut self, hidden: &HiddenPaths) {
+        let is_affected =
+            self.measure == Measure::DataHidden && self.outcome == Ok(Mechanism::MountNamespace);
+        self.note = if is_affected { hidden.note() } else { None };
+    }
 }
 
 impl SandboxReport {
@@ -147,6 +158,7 @@ impl SandboxReport {
                 .map(|measure| MeasureReport {
                     measure,
                     outcome: Err(reason.to_owned()),
+                    note: None,
                 })
                 .collect(),
         }

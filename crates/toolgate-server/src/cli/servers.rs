@@ -92,7 +92,10 @@ fn print_sandbox(sandbox: &SandboxView) -> anyhow::Result<()> {
     print_line(&format!("profile: {}", sandbox.profile))?;
     for measure in &sandbox.measures {
         let state = match (&measure.mechanism, &measure.reason) {
-            (Some(mechanism), _) => format!("in force ({mechanism})"),
+            (Some(mechanism), _) => match &measure.note {
+                Some(note) => format!("in force ({mechanism}); {note}"),
+                None => format!("in force ({mechanism})"),
+            },
             (None, reason) => format!("NOT in force: {}", reason.as_deref().unwrap_or("unknown")),
         };
         print_line(&format!("{:<22} {state}", measure.measure))?;

@@ -12,7 +12,7 @@ use toolgate_testkit::model::{Reply, ScriptedModel};
 
 use crate::caller::{ALICE, BOB, EXECUTE, text, tool_call};
 use crate::connections::{KEYS, RawConnection, call, reached, start};
-use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, zoo};
 use crate::mcp::{LegacySession, headers, modern_request, read_json};
 
 /// A client whose servers can send it requests.
@@ -172,12 +172,11 @@ async fn process_of_a_session_ends_after_its_client_has_gone() {
     let session = LegacySession::open_with(&gate, "/mcp", Some(ALICE), elicitation_client()).await;
     let stream = session.open_get_stream(&gate).await;
     call_own(&session, "empty", json!({})).await;
-    let process = std::fs::read_to_string(&file).unwrap();
-    let process = Path::new("/proc").join(process.trim());
-    assert!(process.exists());
+    let processes = || processes_with(file.to_str().unwrap()).len();
+    assert_eq!(processes(), 2, "the shared one and that of the session");
     drop(stream);
     eventually("the process exits", WAIT_TIMEOUT, async || {
-        (!process.exists()).then_some(())
+        (processes() == 1).then_some(())
     })
     .await;
     // The session itself continues, with a new process.
@@ -204,10 +203,11 @@ async fn messages_for_a_server_that_does_not_read_are_bounded() {
     let stalled = zoo("stalled", &["--pid", file.to_str().unwrap()]) + "max_in_flight = 100\n";
     let gate = start(&format!("[capacity]\nmax_queued_mb = 2\n{stalled}")).await;
     gate.wait_for_state("stalled", "healthy").await;
-    let pid = std::fs::read_to_string(&file).unwrap();
+    let processes = processes_with(file.to_str().unwrap());
+    assert_eq!(processes.len(), 1, "{processes:?}");
     let signal = |name: &str| {
         let status = std::process::Command::new("kill")
-            .args([name, pid.trim()])
+            .args([name, &processes[0].to_string()])
             .status();
         assert!(status.unwrap().success());
     };

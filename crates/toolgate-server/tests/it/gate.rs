@@ -198,6 +198,31 @@ impl TestGate {
     }
 }
 
+/// Returns the processes whose arguments contain a text, except for those that launch and supervise servers.
+/// In a sandbox, processes know only their numbers in its PID namespace.
+pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    let mut found = all_processes_with(text);
+    let flags = ["__launch-server", "__restrict-server"];
+    let launchers = flags.map(all_processes_with).concat();
+    found.retain(|pid| !launchers.contains(pid));
+    found
+}
+
+/// Returns the processes whose arguments contain a text.
+pub(crate) fn all_processes_with(text: &str) -> Vec<u32> {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse::<u32>().ok()
+    });
+    let matches = |pid: &u32| {
+        // It may have exited by now.
+        let args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let args = String::from_utf8_lossy(&args).replace('\0', " ");
+        args.contains(text)
+    };
+    numbers.filter(matches).collect()
+}
+
 fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (Child, String) {
     let log = fs::OpenOptions::new()
         .create(true)

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_testkit::{eventually, is_alive};
+use toolgate_testkit::eventually;
 
-use crate::gate::{TestGate, WAIT_TIMEOUT, run, server};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, run, server};
 use crate::mcp_sdk::{env_file, node};
 use crate::process_usage::{metric, wait_for_usage};
 use crate::sandbox::{SECRET, client_with_key, folder_with, is_root, shell, shell_server, start};
@@ -90,16 +90,16 @@ async fn detached_process_counts_towards_the_memory_limit() {
     let gate = TestGate::start_in(folder_with_limits(&[("small", "memory_mb = 100")]));
     gate.wait_for_state("sh_small", "healthy").await;
     // The shell exits at once, so that the process has neither its parent nor its process group.
-    let program = "import os, time; open(\"pid\", \"w\").write(str(os.getpid())); held = b\"x\" * 300_000_000; time.sleep(600)";
+    let marker = gate.folder.path().display();
+    let program = format!("import time; held = b\"x\" * 300_000_000; time.sleep(600) # {marker}");
     let detach = format!("(setsid python3 -c '{program}' >/dev/null 2>&1 &)");
     let arguments = json!({"command": detach}).to_string();
     gate.call("sh_small_sh", &arguments).await;
     let exceeded = |usage: &Value| usage["memory_limit_exceeded"] == 1;
     wait_for_usage(&gate, "sh_small", exceeded).await;
-    let file = gate.folder.path().join("work/pid");
-    let pid = std::fs::read_to_string(file).unwrap().parse().unwrap();
+    let program = format!("time.sleep(600) # {marker}");
     eventually("the process is killed", WAIT_TIMEOUT, async || {
-        (!is_alive(pid)).then_some(())
+        processes_with(&program).is_empty().then_some(())
     })
     .await;
 }

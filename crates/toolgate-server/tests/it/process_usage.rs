@@ -116,13 +116,9 @@ async fn orphans_of_a_server_are_counted() {
         let output = shell(&gate, server, start).await;
         let is_counted = |usage: &Value| usage["processes"] == processes;
         let usage = wait_for_usage(&gate, &name, is_counted).await;
-        for pid in output.lines().take(2) {
-            let killed = std::process::Command::new("kill")
-                .arg(pid)
-                .status()
-                .unwrap();
-            assert!(killed.success(), "{output}");
-        }
+        let pids: Vec<&str> = output.lines().take(2).collect();
+        let killed = shell(&gate, server, &format!("kill {}", pids.join(" "))).await;
+        assert_eq!(killed, "exit 0", "{output}");
         assert_eq!(usage["restarts"], 0);
         wait_for_usage(&gate, &name, |usage| usage["processes"] == 1).await;
     }

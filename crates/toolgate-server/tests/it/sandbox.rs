@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::gate::{TestGate, clean_environment, run, serve_args, wait_for_url};
+use crate::gate::{TestGate, clean_environment, processes_with, run, serve_args, wait_for_url};
 
 /// A server with tools that run any shell command, allocate memory and use CPU time.
 const SHELL_SERVER: &str = r#"
@@ -45,7 +45,7 @@ pub(crate) const SECRET: &str = "s3cret-of-the-gateway";
 pub(crate) fn shell_server(folder: &Path, name: &str, settings: &str) -> String {
     let script = folder.join("shell.py");
     format!(
-        "[mcp_servers.sh_{name}]\ncommand = \"python3\"\nargs = [{script:?}]\ntools_to_auto_execute = [\"*\"]\n{settings}\n"
+        "[mcp_servers.sh_{name}]\ncommand = \"python3\"\nargs = [{script:?}, \"sh_{name}\"]\ntools_to_auto_execute = [\"*\"]\n{settings}\n"
     )
 }
 
@@ -79,22 +79,40 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
+/// What surrounds a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surroundings {
+    Host,
+    /// A part of `/proc` is covered and root cannot mount, as in a container. So servers get no PID namespace.
+    Container,
+}
+
 /// Starts the gateway with a secret in its environment, as another user if one is given.
 pub(crate) fn start(folder: TempDir, user: Option<u32>) -> TestGate {
+    start_in(Surroundings::Host, folder, user)
+}
+
+/// Starts the gateway like [`start`], in some surroundings.
+pub(crate) fn start_in(surroundings: Surroundings, folder: TempDir, user: Option<u32>) -> TestGate {
     let path = folder.path();
-    let mut command = match user {
-        None => Command::new(serve_args()[0]),
-        Some(user) => {
-            std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
-            let mut command = Command::new("setpriv");
-            command
-                .args([format!("--reuid={user}"), format!("--regid={user}")])
-                .arg("--clear-groups")
-                .arg(serve_args()[0]);
-            command
-        }
-    };
-    command.args(&serve_args()[1..]);
+    let mut words: Vec<String> = Vec::new();
+    if surroundings == Surroundings::Container {
+        let cover = "mount -t tmpfs tmpfs /proc/fs && exec \"$@\"";
+        let flags = if is_root() { "-m" } else { "-rm" };
+        words.extend(["unshare", flags, "sh", "-c", cover, "sh"].map(String::from));
+    }
+    if let Some(user) = user {
+        std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+        words.push("setpriv".to_owned());
+        words.extend(ids);
+        words.push("--clear-groups".to_owned());
+    } else if surroundings == Surroundings::Container {
+        words.extend(["setpriv", "--bounding-set=-sys_admin"].map(String::from));
+    }
+    words.extend(serve_args().map(String::from));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     let mut command = clean_environment(command, path);
     let log = fs::File::create(path.join("log")).unwrap();
     let mut child = command
@@ -110,14 +128,14 @@ pub(crate) fn start(folder: TempDir, user: Option<u32>) -> TestGate {
 }
 
 /// Two servers, the first of which tries to read what belongs to the gateway and to the second.
-async fn assert_default_profile_protects(user: Option<u32>) {
+async fn assert_default_profile_protects(surroundings: Surroundings, user: Option<u32>) {
     let folder = folder_with(|folder| {
         "admin_key = \"env.GATEWAY_SECRET\"\n".to_owned()
             + &shell_server(folder, "bad", "")
             + &shell_server(folder, "other", "env = { TOKEN = \"t0ken-of-other\" }")
             + &shell_server(folder, "off", "sandbox = \"off\"")
     });
-    let mut gate = start(folder, user);
+    let mut gate = start_in(surroundings, folder, user);
     gate.client = client_with_key(SECRET);
     for server in ["sh_bad", "sh_other", "sh_off"] {
         gate.wait_for_state(server, "healthy").await;
@@ -125,13 +143,10 @@ async fn assert_default_profile_protects(user: Option<u32>) {
     let data = gate.folder.path().join("data");
     let data = data.display();
     let gateway = gate.child.id();
-    let other = shell(&gate, "other", "echo pid $PPID; echo token $TOKEN").await;
-    assert!(other.contains("t0ken-of-other"), "{other}");
-    let other: u32 = other
-        .split_whitespace()
-        .nth(1)
-        .and_then(|pid| pid.parse().ok())
-        .unwrap();
+    let output = shell(&gate, "other", "echo token $TOKEN").await;
+    assert!(output.contains("t0ken-of-other"), "{output}");
+    let script = gate.folder.path().join("shell.py");
+    let other = processes_with(&format!("{} sh_other", script.display()))[0];
     let is_root = shell(&gate, "off", "id -u").await == "0\nexit 0";
     // With each attempt, whether it succeeds without a sandbox; `None` if it would do harm or cannot.
     for (attempt, control) in [
@@ -168,7 +183,24 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         (format!("cat /proc/{other}/environ"), Some(true)),
         (format!("cat /proc/{other}/mem"), None),
         (format!("cat /proc/{other}/root{data}/store.key"), None),
-        (format!("nsenter -t {gateway} -m true"), Some(is_root)),
+        (
+            format!("nsenter -t {gateway} -m true"),
+            Some(is_root && surroundings == Surroundings::Host),
+        ),
+        (
+            format!("echo 1 > /proc/{gateway}/oom_score_adj"),
+            Some(is_root),
+        ),
+        (format!("echo 2 > /proc/{other}/oom_score_adj"), Some(true)),
+        (
+            format!("echo 0 > /proc/{other}/coredump_filter"),
+            Some(true),
+        ),
+        (format!("echo 1 > /proc/{other}/clear_refs"), Some(true)),
+        (
+            format!("for file in /proc/{other}/task/*/comm; do echo x > $file || exit 1; done"),
+            None,
+        ),
         ("echo x > /proc/sys/kernel/core_pattern".to_owned(), None),
     ] {
         if let Some(succeeds) = control {
@@ -212,14 +244,22 @@ async fn assert_default_profile_protects(user: Option<u32>) {
         "processes_isolated",
         "signals_blocked",
         "limits_isolated",
+        "settings_isolated",
         "no_new_privileges",
         "capabilities_dropped",
+        "descendants_stopped",
     ];
     assert_eq!(
         measures(&entry),
         expected.map(|name| (name.to_owned(), true)),
         "{entry}"
     );
+    let mechanism = |index: usize| entry["sandbox"]["measures"][index]["mechanism"].clone();
+    let mechanisms = match surroundings {
+        Surroundings::Host => ["pid_namespace", "pid_namespace"],
+        Surroundings::Container => ["landlock", "subreaper"],
+    };
+    assert_eq!([mechanism(4), mechanism(7)], mechanisms, "{entry}");
     let off = gate.json("/api/mcp/client/sh_off").await;
     assert_eq!(off["sandbox"]["profile"], "off");
     assert_eq!(measures(&off), []);
@@ -236,31 +276,22 @@ pub(crate) fn client_with_key(key: &str) -> reqwest::Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_server_cannot_read_the_gateway_or_other_servers() {
-    assert_default_profile_protects(None).await;
+    assert_default_profile_protects(Surroundings::Host, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malicious_server_in_a_container_cannot_either() {
+    assert_default_profile_protects(Surroundings::Container, None).await;
+    if is_root() {
+        assert_default_profile_protects(Surroundings::Container, Some(65534)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_server_of_an_unprivileged_user_cannot_either() {
     // Otherwise, the other test is already the one of an unprivileged user.
     if is_root() {
-        assert_default_profile_protects(Some(65534)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn key_of_the_store_in_a_file_is_hidden_from_servers() {
-    let folder = folder_with(|folder| {
-        fs::write(folder.join("outside.key"), "0a".repeat(32)).unwrap();
-        "[store]\nkey_file = \"outside.key\"\n".to_owned()
-            + &shell_server(folder, "bad", "")
-            + &shell_server(folder, "off", "sandbox = \"off\"")
-    });
-    let gate = TestGate::start_in(folder);
-    for (server, is_visible) in [("bad", false), ("off", true)] {
-        gate.wait_for_state(&format!("sh_{server}"), "healthy")
-            .await;
-        let output = shell(&gate, server, "cat outside.key").await;
-        assert_eq!(output.contains("0a0a"), is_visible, "{server}: {output}");
+        assert_default_profile_protects(Surroundings::Host, Some(65534)).await;
     }
 }
 
@@ -350,7 +381,7 @@ async fn strict_server_has_only_the_listed_paths_and_no_network() {
         })
         .collect();
     assert_eq!(
-        names[6..],
+        names[8..],
         [
             "paths",
             "network",

@@ -316,7 +316,7 @@ async fn server_whose_sandbox_is_unknown_starts_only_if_it_is_not_strict_and_the
     let gate = TestGate::new(child, url, folder);
     let entry: Value = gate.wait_for_state("sh_default", "healthy").await;
     let measures = measures(&entry);
-    assert_eq!(measures.len(), 6, "{entry}");
+    assert_eq!(measures.len(), 8, "{entry}");
     assert!(measures.iter().all(|(_, in_force)| !in_force), "{entry}");
     let reason = "the launcher did not start";
     assert!(entry["sandbox"].to_string().contains(reason), "{entry}");
@@ -331,7 +331,7 @@ async fn server_whose_sandbox_is_unknown_starts_only_if_it_is_not_strict_and_the
     assert_eq!(
         text.matches("NOT in force: the launcher did not start")
             .count(),
-        6,
+        8,
         "{text}"
     );
     let strict = gate.wait_for_state("sh_strict", "error").await;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use toolgate_testkit::{eventually, is_alive};
 
-use crate::gate::{TestGate, WAIT_TIMEOUT, run, server, toolgate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, run, server, toolgate, zoo};
 
 #[tokio::test]
 async fn serves_without_configuration() {
@@ -86,11 +86,8 @@ async fn sigterm_drains_and_stops_server_processes() {
     let pid_file = folder.path().join("pid");
     let mut gate = TestGate::start(&zoo("zoo", &["--pid", pid_file.to_str().unwrap()]));
     gate.wait_for_state("zoo", "healthy").await;
-    let pid: u32 = std::fs::read_to_string(&pid_file)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    let processes = processes_with(pid_file.to_str().unwrap());
+    assert_eq!(processes.len(), 1, "{processes:?}");
 
     let call = async {
         let message = gate.call("zoo_sleep", r#"{"ms":1500}"#).await;
@@ -102,7 +99,10 @@ async fn sigterm_drains_and_stops_server_processes() {
     };
     tokio::join!(call, stop);
     assert_eq!(gate.wait_for_exit().await, Some(0));
-    assert!(!is_alive(pid), "the server process exits with the gateway");
+    assert!(
+        !is_alive(processes[0]),
+        "the server process exits with the gateway"
+    );
     assert!(gate.log().contains("stopped"));
 }
 

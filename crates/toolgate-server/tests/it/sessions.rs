@@ -4,9 +4,9 @@ use std::path::Path;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use toolgate_testkit::{HttpZoo, eventually};
+use toolgate_testkit::{HttpZoo, eventually, is_alive};
 
-use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, zoo};
 use crate::mcp::{LegacySession, META, headers, modern_request_with_meta, names, read_json};
 use crate::resource_subscriptions::EventStream;
 
@@ -14,7 +14,7 @@ const ALICE: &str = "alice-has-a-long-key";
 const BOB: &str = "bob-has-a-long-key-too";
 const KEYS: &str = "[keys.alice]\nkey = \"alice-has-a-long-key\"\ntools = [\"zoo.*\"]\n[keys.bob]\nkey = \"bob-has-a-long-key-too\"\ntools = [\"other.*\"]\n";
 
-fn elicitation_client() -> (&'static str, Value) {
+pub(crate) fn elicitation_client() -> (&'static str, Value) {
     ("2025-11-25", json!({"elicitation": {}}))
 }
 
@@ -40,7 +40,7 @@ impl LegacySession<'_> {
         EventStream::new(get.headers(self.headers()).send().await.unwrap())
     }
 
-    async fn end(&self, gate: &TestGate) {
+    pub(crate) async fn end(&self, gate: &TestGate) {
         let end = gate
             .client
             .request(Method::DELETE, format!("{}/mcp", gate.url));
@@ -54,30 +54,30 @@ impl LegacySession<'_> {
     }
 }
 
-fn read_file(file: &Path) -> String {
-    std::fs::read_to_string(file).unwrap_or_default()
-}
-
-async fn wait_for_process_exit(pid: &str) {
-    let process = Path::new("/proc").join(pid.trim());
+async fn wait_for_process_exit(pid: u32) {
     eventually("the process exits", WAIT_TIMEOUT, async || {
-        (!process.exists()).then_some(())
+        (!is_alive(pid)).then_some(())
     })
     .await;
 }
 
-/// Opens a session with its own server process and returns it with the process id.
+/// Opens a session with its own server process and returns it with the process id. The file is an argument of
+/// the server, by which its processes are found.
 async fn open_session_with_process<'g>(
     gate: &'g TestGate,
     file: &Path,
-) -> (LegacySession<'g>, String) {
-    let shared = read_file(file);
+) -> (LegacySession<'g>, u32) {
+    let file = file.to_str().unwrap();
+    let shared = processes_with(file);
     let session = LegacySession::open_with(gate, "/mcp", None, elicitation_client()).await;
     session
         .result("tools/call", json!({"name": "zoo_empty", "arguments": {}}))
         .await;
-    let own = read_file(file);
-    assert_ne!(own, shared, "the session has its own process");
+    let mut own = processes_with(file);
+    own.retain(|pid| !shared.contains(pid));
+    let [own] = own[..] else {
+        panic!("the session has its own process");
+    };
     (session, own)
 }
 
@@ -97,7 +97,7 @@ async fn per_session_connection_and_calls_end_with_the_session() {
         text.is_some_and(|text| text.contains("cancelled")),
         "{answer:?}"
     );
-    wait_for_process_exit(&own).await;
+    wait_for_process_exit(own).await;
 }
 
 #[tokio::test]
@@ -128,12 +128,12 @@ async fn per_session_connection_ends_with_its_server() {
     let gate = start_gate(&toml).await;
     let (session, first) = open_session_with_process(&gate, &file).await;
     gate.edit(&format!("{toml}enabled = false\n"));
-    wait_for_process_exit(&first).await;
+    wait_for_process_exit(first).await;
     gate.edit(&toml);
     gate.wait_for_state("zoo", "healthy").await;
     let (_other, second) = open_session_with_process(&gate, &file).await;
     gate.edit(&zoo("other", &[]));
-    wait_for_process_exit(&second).await;
+    wait_for_process_exit(second).await;
     let (status, _) = session.request("ping", json!({})).await;
     assert_eq!(status, 200, "the session itself stays open");
 }
@@ -370,7 +370,8 @@ async fn roots_list_changed_is_forwarded() {
         "the server receives the notification",
         WAIT_TIMEOUT,
         async || {
-            read_file(&file)
+            std::fs::read_to_string(&file)
+                .unwrap_or_default()
                 .contains("roots/list_changed")
                 .then_some(())
         },

@@ -15,8 +15,8 @@ pub(crate) struct SandboxView {
 /// A restriction of a server's process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct MeasureView {
-    /// `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `no_new_privileges`, `capabilities_dropped`; with the
-    /// strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
+    /// `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `settings_isolated`, `no_new_privileges`,
+    /// `capabilities_dropped`, `descendants_stopped`; with the strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
     pub(crate) measure: String,
     pub(crate) in_force: bool,
     /// What enforces it: a feature of the kernel, or the gateway (`watchdog`).
@@ -25,6 +25,10 @@ pub(crate) struct MeasureView {
     /// Why it is not in force.
     #[schema(required)]
     pub(crate) reason: Option<String>,
+    /// What the mechanism does not achieve.
+    #[serde(default)]
+    #[schema(required)]
+    pub(crate) note: Option<String>,
 }
 
 impl SandboxView {
@@ -44,6 +48,7 @@ impl MeasureView {
             in_force: outcome.is_ok(),
             mechanism: outcome.ok().map(|mechanism| mechanism.as_str().to_owned()),
             reason: outcome.err().cloned(),
+            note: report.note.clone(),
         }
     }
 }
