@@ -15,7 +15,7 @@ mod report;
 mod supervisor;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -333,6 +333,11 @@ fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
             let chosen = optional.into_iter().filter(|(_, is_wanted)| *is_wanted);
             measures.extend(chosen.map(|(measure, _)| measure));
             measures.extend([Measure::Paths, Measure::SystemCalls]);
+            let proc = Path::new("/proc");
+            let opens_proc = |path: &PathBuf| path.starts_with(proc) || proc.starts_with(path);
+            if strict.write.iter().any(opens_proc) {
+                measures.remove(&Measure::SettingsIsolated);
+            }
         }
     }
     measures

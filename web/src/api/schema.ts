@@ -415,12 +415,14 @@ export interface KeyView {
 export interface MeasureView {
   in_force: boolean;
   /**
-   * `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `no_new_privileges`, `capabilities_dropped`; with the
-   * strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
+   * `data_hidden`, `processes_isolated`, `signals_blocked`, `limits_isolated`, `settings_isolated`, `no_new_privileges`,
+   * `capabilities_dropped`, `descendants_stopped`; with the strict profile also `paths`, `network`, `system_calls`, `user`, `memory`, `cpu_time`, `processes`, `open_files`.
    */
   measure: string;
   /** What enforces it: a feature of the kernel, or the gateway (`watchdog`). */
   mechanism: string | null;
+  /** What the mechanism does not achieve. */
+  note: string | null;
   /** Why it is not in force. */
   reason: string | null;
 }

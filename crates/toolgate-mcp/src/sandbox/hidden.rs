@@ -250,7 +250,7 @@ mod tests {
         }
         for key in [keys.join("key"), keys.join("..data/key")] {
             let hidden = HiddenPaths::new(&[key], &command(&[], &work));
-            assert_eq!(hidden.paths, [keys.clone()]);
+            assert_eq!(hidden.paths, std::slice::from_ref(&keys));
             assert_eq!(hidden.note(), None);
         }
     }

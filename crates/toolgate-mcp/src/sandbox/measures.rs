@@ -90,7 +90,15 @@ fn apply(profile: &Profile, supervision: &Supervision) -> Vec<(Measure, Outcome)
     add(Measure::DataHidden, &|| domain::hide_paths(&profile.hidden));
     add(Measure::ProcessesIsolated, &domain::isolate_processes);
     add(Measure::SignalsBlocked, &domain::block_signals);
-    add(Measure::SettingsIsolated, &domain::protect_process_settings);
+    add(Measure::SettingsIsolated, &|| {
+        // Browsers isolate their pages with files in `/proc`, as users other than root. The gateway's own
+        // settings belong to root there, so that only other servers are at stake.
+        if profile.strict.is_some() || rustix::process::getuid().is_root() {
+            domain::protect_process_settings()
+        } else {
+            Err("needs a PID namespace, because browsers write to `/proc`".to_owned())
+        }
+    });
     add(Measure::LimitsIsolated, &system_calls::protect_limits);
     // Whether a PID namespace does it is known only after `/proc` was mounted for it.
     if !supervision.has_pid_namespace() {

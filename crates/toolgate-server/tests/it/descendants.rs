@@ -5,6 +5,7 @@ use toolgate_testkit::eventually;
 
 use crate::gate::{TestGate, WAIT_TIMEOUT, all_processes_with, processes_with};
 use crate::mcp::LegacySession;
+use crate::process_usage::wait_for_usage;
 use crate::sandbox::{
     SECRET, Surroundings, client_with_key, folder_with, is_root, shell, shell_server, start_in,
 };
@@ -57,6 +58,7 @@ async fn assert_descendants_end(surroundings: Surroundings, user: Option<u32>) {
     let text = message["content"].as_str().unwrap();
     assert!(text.contains("signal: 9"), "{text}");
     wait_for_end(&marker).await;
+    wait_for_usage(&gate, "sh_a", |usage| usage["restarts"] == 1).await;
     gate.wait_for_state("sh_a", "healthy").await;
 
     // With its removal.
@@ -111,6 +113,29 @@ async fn detached_processes_end_with_their_session() {
     wait_for_detached(&marker).await;
     session.end(&gate).await;
     wait_for_end(&marker).await;
+}
+
+/// A server that does not exit when its input closes, and ignores requests to.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_does_not_exit_by_itself_is_ended() {
+    for surroundings in [Surroundings::Host, Surroundings::Container] {
+        for signal in ["-TERM", "-KILL"] {
+            let folder = folder_with(|folder| {
+                let command = "trap '' TERM HUP; python3 $0; while :; do sleep 0.1; done";
+                let args =
+                    ["-c", command, folder.join("shell.py").to_str().unwrap()].map(String::from);
+                format!(
+                    "admin_key = \"env.GATEWAY_SECRET\"\n[mcp_servers.sh_a]\ncommand = \"sh\"\nargs = {args:?}\n"
+                )
+            });
+            let mut gate = start_in(surroundings, folder, None);
+            gate.client = client_with_key(SECRET);
+            gate.wait_for_state("sh_a", "healthy").await;
+            gate.signal(signal);
+            gate.wait_for_exit().await;
+            wait_for_end(gate.folder.path().to_str().unwrap()).await;
+        }
+    }
 }
 
 /// Attacks a server and its supervisors from within, then kills the gateway.

@@ -76,9 +76,10 @@ pub(crate) fn run(
     let status = wait_server(&server, gateway, &mut exits)?;
     match init {
         Some(mut init) => {
-            // It exits, and the kernel ends the namespace before its status is available.
+            // It exits, whereupon the kernel kills the namespace. That is complete once the status of every
+            // process was taken, also that of the server, which is a child of this process.
             drop(init.stdin.take());
-            let _ = init.wait();
+            while wait(WaitOptions::empty()).is_ok() {}
         }
         None => kill_children(&mut exits)?,
     }
