@@ -61,7 +61,7 @@ pub fn verify_headers(
 
 /// Inserts `Mcp-Name` and one header for each annotated argument that has a value. Fails on invalid
 /// annotations, and on arguments that are nested too deeply to be searched.
-pub(crate) fn insert_headers(
+pub fn insert_headers(
     tool: &ToolView<'_>,
     arguments: &RawValue,
     headers: &mut HeaderMap,
@@ -183,7 +183,7 @@ pub fn decode_value(value: &str) -> Option<String> {
 }
 
 /// Encodes a value as is, or in base64 if a header cannot carry it.
-fn encode_value(text: &str) -> HeaderValue {
+pub fn encode_value(text: &str) -> HeaderValue {
     let has_special = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
     let has_padding = text.starts_with(' ') || text.ends_with(' ');
     let looks_wrapped = text.starts_with("=?base64?") && text.ends_with("?=");

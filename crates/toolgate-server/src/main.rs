@@ -7,6 +7,7 @@ mod files;
 mod http;
 mod process;
 mod project;
+mod relay;
 mod remote;
 mod store_key;
 mod telemetry;

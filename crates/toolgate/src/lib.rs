@@ -102,6 +102,9 @@ pub use toolgate_mcp::large;
 /// Reads messages from standard input; only the binary needs it.
 #[doc(hidden)]
 pub use toolgate_mcp::line;
+/// Headers that repeat parts of a modern request; only the binary needs it.
+#[doc(hidden)]
+pub use toolgate_mcp::param_header;
 pub use toolgate_mcp::sandbox::launcher as server_launcher;
 pub use toolgate_mcp::{Environment, ServerState, ServerStatus, client_handler, jsonrpc, local};
 #[cfg(feature = "code-mode")]

@@ -1,6 +1,7 @@
 """A real MCP client (the Python SDK) that exercises every feature through a gateway.
 
-Usage: client.py URL KIND, where KIND is `v1` for version 1 of the SDK, and for version 2 `legacy`,
+Usage: client.py TARGET KIND, where TARGET is a URL or, for a server on standard input and output, its
+command as a JSON array, and KIND is `v1` for version 1 of the SDK, and for version 2 `legacy`,
 `auto` or a protocol version. Prints one JSON object with the result or the error of each step.
 """
 
@@ -10,27 +11,38 @@ import warnings
 from contextlib import asynccontextmanager
 
 import anyio
-from mcp import types
+from mcp import StdioServerParameters, types
 
 STEP_TIMEOUT = 30
 USER = {"username": "ada", "email": "ada@example.com"}
 
 
 @asynccontextmanager
-async def connect(url, kind, **callbacks):
+async def connect(target, kind, **callbacks):
+    if target.startswith("["):
+        command, *arguments = json.loads(target)
+        target = StdioServerParameters(command=command, args=arguments)
     if kind == "v1":
         from mcp import ClientSession
-        from mcp.client.streamable_http import streamable_http_client
 
-        async with streamable_http_client(url) as (read, write, _):
+        async with open_v1(target) as (read, write, *_):
             async with ClientSession(read, write, **callbacks) as session:
                 await session.initialize()
                 yield session
     else:
         from mcp import Client
 
-        async with Client(url, mode=kind, **callbacks) as client:
+        async with Client(target, mode=kind, **callbacks) as client:
             yield client
+
+
+def open_v1(target):
+    from mcp import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if isinstance(target, StdioServerParameters):
+        return stdio_client(target)
+    return streamable_http_client(target)
 
 
 def wire(message):
@@ -176,7 +188,7 @@ STEPS = [
 ]
 
 
-async def main(url, kind):
+async def main(target, kind):
     updates, results = [], {}
 
     async def on_message(message):
@@ -194,7 +206,7 @@ async def main(url, kind):
         return types.CreateMessageResult(role="assistant", content=content, model="test")
 
     async with connect(
-        url,
+        target,
         kind,
         message_handler=on_message,
         elicitation_callback=on_elicit,

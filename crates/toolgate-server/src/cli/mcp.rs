@@ -13,10 +13,12 @@ use toolgate::line::{LineReader, MessageLine};
 use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply, Server};
 use toolgate::{Caller, Gateway, ServerName};
 use toolgate_core::Config;
+use url::Url;
 
 use super::ConfigFlags;
 use super::signals::ShutdownSignals;
 use crate::files;
+use crate::relay::{self, RelaySettings, Upstream};
 
 /// Maximum size of a message from the client.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
@@ -30,6 +32,12 @@ const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct McpCommand {
     #[command(flatten)]
     config: ConfigFlags,
+    /// URL of the running gateway to relay to
+    #[arg(long, env = "TOOLGATE_URL")]
+    url: Option<Url>,
+    /// Name of the environment variable that holds the caller key, if the gateway requires one
+    #[arg(long, value_name = "VARIABLE", default_value = "TOOLGATE_KEY")]
+    key_env: String,
     /// Expose only this server, with its original tool names
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
@@ -51,6 +59,17 @@ struct StdioClient {
 impl McpCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
+        if let Some(url) = &self.url {
+            let mut signals = ShutdownSignals::new()?;
+            let settings = RelaySettings {
+                upstream: Upstream::at_url(url.clone())?,
+                path: self.path(),
+                key: environment.get(&self.key_env).filter(|key| !key.is_empty()),
+                key_variable: self.key_env,
+            };
+            relay::run(settings, signals.recv()).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let documents = self.config.load_documents(&environment)?;
         let (config, findings) = Config::load(&documents)?;
         for finding in findings {
@@ -97,6 +116,15 @@ impl McpCommand {
         // A client that no longer reads must not block the exit.
         let _ = tokio::time::timeout(FINAL_WRITE_TIMEOUT, writers.wait()).await;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the path of the endpoint.
+    fn path(&self) -> String {
+        match (&self.server, &self.virtual_server) {
+            (Some(name), _) => format!("mcp/{name}"),
+            (None, Some(name)) => format!("mcp/v/{name}"),
+            (None, None) => "mcp".to_owned(),
+        }
     }
 }
 

@@ -148,16 +148,47 @@ fn expected_results(path: &str) -> Value {
     })
 }
 
-/// Runs each kind of a client against both endpoints.
+/// How a client reaches the gateway.
+#[derive(Clone, Copy)]
+enum Transport {
+    Http,
+    /// Through `toolgate mcp`, which the client starts.
+    Relay,
+}
+
+impl Transport {
+    /// Returns the argument of the client scripts that selects an endpoint.
+    fn target(self, gate: &TestGate, path: &str) -> String {
+        match self {
+            Self::Http => format!("{}{path}", gate.url),
+            Self::Relay => {
+                let program = env!("CARGO_BIN_EXE_toolgate");
+                let mut command = vec![program, "mcp", "--url", &gate.url];
+                if let Some(server) = path.strip_prefix("/mcp/") {
+                    command.extend(["--server", server]);
+                }
+                json!(command).to_string()
+            }
+        }
+    }
+}
+
+/// Runs each kind of a client against both endpoints, over HTTP.
 async fn check_client(program: &Path, script: &str, kinds: &[&str]) {
+    check_client_over(Transport::Http, program, script, kinds).await;
+}
+
+async fn check_client_over(transport: Transport, program: &Path, script: &str, kinds: &[&str]) {
     let sdk_gate = SdkGate::start(ASK).await;
     let script = env_file(script);
     let script = script.to_str().unwrap();
     let mut mismatches = Vec::new();
     for kind in kinds {
         for path in PATHS {
-            let url = format!("{}{path}", sdk_gate.gate.url);
-            let results = sdk_gate.run_program(program, &[script, &url, kind]).await;
+            let target = transport.target(&sdk_gate.gate, path);
+            let results = sdk_gate
+                .run_program(program, &[script, &target, kind])
+                .await;
             let tool = json!(format!("{}test_simple_text", Prefix::for_path(path).tool));
             let tools = results["tools"].as_array();
             if !tools.is_some_and(|tools| tools.contains(&tool)) {
@@ -203,6 +234,30 @@ async fn typescript_sdk_v1_works() {
 async fn typescript_sdk_v2_works() {
     let kinds = ["v2-legacy", "v2-auto", "v2-2026-07-28"];
     check_client(&node(), "node/client.mjs", &kinds).await;
+}
+
+#[tokio::test]
+async fn python_sdk_v1_works_through_relay() {
+    let python = env_file("python/.venv1/bin/python");
+    check_client_over(Transport::Relay, &python, "python/client.py", &["v1"]).await;
+}
+
+#[tokio::test]
+async fn python_sdk_v2_works_through_relay() {
+    let python = env_file("python/.venv/bin/python");
+    let kinds = ["legacy", "auto", "2026-07-28"];
+    check_client_over(Transport::Relay, &python, "python/client.py", &kinds).await;
+}
+
+#[tokio::test]
+async fn typescript_sdk_v1_works_through_relay() {
+    check_client_over(Transport::Relay, &node(), "node/client.mjs", &["v1"]).await;
+}
+
+#[tokio::test]
+async fn typescript_sdk_v2_works_through_relay() {
+    let kinds = ["v2-legacy", "v2-auto", "v2-2026-07-28"];
+    check_client_over(Transport::Relay, &node(), "node/client.mjs", &kinds).await;
 }
 
 #[tokio::test]

@@ -1,82 +1,9 @@
 //! `toolgate mcp`: the gateway as a child process of a client, over stdio.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::gate::{WAIT_TIMEOUT, toolgate, zoo};
-
-/// A gateway process and its client side.
-struct StdioClient {
-    child: Child,
-    /// `None` once closed.
-    stdin: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
-    _folder: TempDir,
-}
-
-impl StdioClient {
-    fn start(toml: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("toolgate.toml"), toml).unwrap();
-        let mut command = Command::from(toolgate(folder.path()));
-        let command = command.arg("mcp").kill_on_drop(true);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        Self {
-            stdin: child.stdin.take(),
-            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
-            child,
-            _folder: folder,
-        }
-    }
-
-    /// Starts a gateway and initializes a legacy client with these capabilities.
-    async fn start_legacy(toml: &str, version: &str, capabilities: Value) -> Self {
-        let mut client = Self::start(toml);
-        let params = json!({"protocolVersion": version, "capabilities": capabilities});
-        let initialized = client.request("initialize", params).await;
-        assert_eq!(
-            initialized["result"]["protocolVersion"], version,
-            "{initialized}"
-        );
-        client
-    }
-
-    async fn send(&mut self, message: &Value) {
-        let line = format!("{message}\n");
-        let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(line.as_bytes()).await.unwrap();
-    }
-
-    async fn send_request(&mut self, method: &str, params: Value) {
-        let request = json!({"jsonrpc": "2.0", "id": "r", "method": method, "params": params});
-        self.send(&request).await;
-    }
-
-    async fn next(&mut self) -> Value {
-        let line = tokio::time::timeout(WAIT_TIMEOUT, self.lines.next_line()).await;
-        let line = line.unwrap().unwrap().expect("stdout ended");
-        serde_json::from_str(&line).unwrap()
-    }
-
-    async fn request(&mut self, method: &str, params: Value) -> Value {
-        self.send_request(method, params).await;
-        self.next().await
-    }
-
-    async fn wait_for_exit(mut self) {
-        let exit = tokio::time::timeout(WAIT_TIMEOUT, self.child.wait()).await;
-        assert!(
-            exit.expect("timed out waiting for the exit")
-                .unwrap()
-                .success()
-        );
-    }
-}
+use crate::gate::zoo;
+use crate::stdio_client::StdioClient;
 
 fn per_session_fixtures() -> String {
     zoo("zoo", &["--fixtures"]) + "per_session = true\n"
