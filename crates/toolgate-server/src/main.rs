@@ -2,6 +2,7 @@
 
 mod actor;
 mod cli;
+mod client_settings;
 mod configuration;
 mod files;
 mod http;

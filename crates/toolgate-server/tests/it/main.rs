@@ -27,6 +27,7 @@ mod client_process;
 mod code_mode;
 mod config_changes;
 mod conformance;
+mod connect;
 mod connections;
 mod crash;
 mod crash_clients;
