@@ -23,11 +23,12 @@ pub(crate) mod sse;
 mod ui;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::{AdminAccess, AuthFailures, SignIns};
+use auth::{AdminAccess, AuthFailures, KeylessCallers, SignIns};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -41,7 +42,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use large_request::BodySize;
 use sse::SseClients;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::Gateway;
@@ -50,9 +52,28 @@ use toolgate_core::config::HttpSettings;
 use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
+use crate::gateway_process::HttpAccess;
+use crate::local_socket::LocalListener;
 
 /// Time to back off after a connection could not be accepted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Address that stands for the peers of the socket in the data directory.
+const SOCKET_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where the server accepts connections.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) tcp: Option<TcpListener>,
+    /// In the data directory.
+    pub(crate) socket: Option<LocalListener>,
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Socket(UnixStream),
+}
 
 /// State shared by all handlers; cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,6 +85,7 @@ struct Inner {
     configuration: Configuration,
     guard: HostGuard,
     admin: AdminAccess,
+    keyless: KeylessCallers,
     auth_failures: AuthFailures,
     sign_ins: SignIns,
     mcp: Server,
@@ -76,10 +98,14 @@ impl App {
     pub(crate) fn new(
         gateway: Gateway,
         configuration: Configuration,
-        guard: HostGuard,
-        admin: AdminAccess,
+        access: HttpAccess,
         http: HttpSettings,
     ) -> Self {
+        let HttpAccess {
+            guard,
+            admin_key,
+            keyless,
+        } = access;
         Self(Arc::new(Inner {
             mcp: Server::new(gateway.clone()),
             sse: SseClients::default(),
@@ -87,7 +113,8 @@ impl App {
             gateway,
             configuration,
             guard,
-            admin,
+            admin: admin_key.to_access(),
+            keyless,
             auth_failures: AuthFailures::new(),
             sign_ins: SignIns::new(),
             stopping: CancellationToken::new(),
@@ -123,7 +150,7 @@ impl App {
 }
 
 /// Serves until `stop` is cancelled, then waits for in-flight requests to finish.
-pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
+pub(crate) async fn serve(listeners: Listeners, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
     let mcp = app.mcp().clone();
     let router = router::router(app.clone());
@@ -152,37 +179,36 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     });
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener) => accepted,
+            accepted = listeners.accept() => accepted,
             () = stop.cancelled() => break,
         };
-        let Some((stream, peer)) = accepted else {
-            continue;
+        let peer = match &accepted {
+            Some(Accepted::Tcp(_, peer)) => *peer,
+            Some(Accepted::Socket(_)) => SOCKET_PEER,
+            None => continue,
         };
         let Some(connection) = connections.admit(peer) else {
             continue;
         };
-        let io = TokioIo::new(WatchedStream::new(stream, Arc::clone(&connection)));
-        let service = {
-            let (router, connection) = (router.clone(), Arc::clone(&connection));
-            service_fn(move |request: hyper::Request<Incoming>| {
-                answer(request, router.clone(), peer, Arc::clone(&connection))
-            })
+        let accepted_by = Endpoint {
+            router: router.clone(),
+            peer,
+            connection,
         };
-        let served = http1::Builder::new().serve_connection(io, service);
-        let served = graceful.watch(served);
-        tasks.spawn(async move {
-            tokio::select! {
-                served = served => if let Err(error) = served {
-                    tracing::debug!(%peer, %error, "connection failed");
-                },
-                () = connection.closed() => {}
+        match accepted {
+            Some(Accepted::Tcp(stream, _)) => {
+                tasks.spawn(accepted_by.serve(stream, &graceful));
             }
-        });
+            Some(Accepted::Socket(stream)) => {
+                tasks.spawn(accepted_by.serve(stream, &graceful));
+            }
+            None => {}
+        }
     }
     // Event streams and questions to clients would otherwise keep their connections open forever.
     stopping.cancel();
     mcp.stop();
-    drop(listener);
+    drop(listeners);
     tasks.close();
     graceful.shutdown().await;
     app.sse().finish().await;
@@ -207,19 +233,80 @@ async fn answer(
     Ok(response.map(|body| BusyBody::new(body, served)))
 }
 
-/// Accepts the next connection; returns `None` if accepting failed.
-async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok((stream, peer)) => {
-            // Otherwise Nagle's algorithm may hold back a small response until the peer's ACK arrives.
-            let _ = stream.set_nodelay(true);
-            Some((stream, peer))
-        }
-        Err(error) => {
-            tracing::warn!(%error, "failed to accept connection");
-            // Probably out of file descriptors: back off until other connections close.
-            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            None
+/// The server's end of a connection.
+struct Endpoint {
+    router: Router,
+    peer: SocketAddr,
+    connection: Arc<Connection>,
+}
+
+impl Endpoint {
+    /// Serves the requests of a connection.
+    fn serve<S>(
+        self,
+        stream: S,
+        graceful: &GracefulShutdown,
+    ) -> impl Future<Output = ()> + Send + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self {
+            router,
+            peer,
+            connection,
+        } = self;
+        let io = TokioIo::new(WatchedStream::new(stream, Arc::clone(&connection)));
+        let service = {
+            let connection = Arc::clone(&connection);
+            service_fn(move |request: hyper::Request<Incoming>| {
+                answer(request, router.clone(), peer, Arc::clone(&connection))
+            })
+        };
+        let served = http1::Builder::new().serve_connection(io, service);
+        let served = graceful.watch(served);
+        async move {
+            tokio::select! {
+                served = served => if let Err(error) = served {
+                    tracing::debug!(%peer, %error, "connection failed");
+                },
+                () = connection.closed() => {}
+            }
         }
     }
+}
+
+impl Listeners {
+    /// Accepts the next connection; returns `None` if accepting failed.
+    async fn accept(&self) -> Option<Accepted> {
+        let accepted = tokio::select! {
+            accepted = accept_tcp(self.tcp.as_ref()) => accepted.map(Some),
+            accepted = accept_socket(self.socket.as_ref()) => accepted,
+        };
+        match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept connection");
+                // Probably out of file descriptors: back off until other connections close.
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                None
+            }
+        }
+    }
+}
+
+async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<Accepted> {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    let (stream, peer) = listener.accept().await?;
+    // Otherwise Nagle's algorithm may hold back a small response until the peer's ACK arrives.
+    let _ = stream.set_nodelay(true);
+    Ok(Accepted::Tcp(stream, peer))
+}
+
+async fn accept_socket(listener: Option<&LocalListener>) -> io::Result<Option<Accepted>> {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    Ok(listener.accept().await?.map(Accepted::Socket))
 }

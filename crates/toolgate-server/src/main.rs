@@ -5,11 +5,14 @@ mod cli;
 mod client_settings;
 mod configuration;
 mod files;
+mod gateway_process;
 mod http;
+mod local_socket;
 mod process;
 mod project;
 mod relay;
 mod remote;
+mod standalone;
 mod store_key;
 mod telemetry;
 

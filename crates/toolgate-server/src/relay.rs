@@ -440,5 +440,6 @@ impl Relay {
         self.0.tasks.wait().await;
         let closed = self.0.session.close(&self.0.gateway);
         let _ = tokio::time::timeout(END_SESSION_TIMEOUT, closed).await;
+        self.0.gateway.shut_down().await;
     }
 }

@@ -1,5 +1,7 @@
 //! HTTP client for a running gateway, used by the command line.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -56,6 +58,17 @@ impl RemoteGateway {
         Ok(Self {
             client,
             base_url,
+            key,
+        })
+    }
+
+    /// The gateway that listens on a socket in its data directory.
+    pub(crate) fn at_socket(path: &Path, key: Option<String>) -> anyhow::Result<Self> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().unix_socket(path).no_proxy().build();
+        Ok(Self {
+            client: client.context("cannot create the HTTP client")?,
+            base_url: Url::parse("http://localhost")?,
             key,
         })
     }

@@ -124,7 +124,9 @@ pub enum StoreError {
     )]
     UnreadableServer(String),
     /// Another process uses the data directory.
-    #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
+    #[error(
+        "another gateway uses the data directory `{0}`, perhaps `toolgate mcp` of a desktop client; end it, or choose another directory with --data-dir"
+    )]
     InUse(String),
     /// The data directory cannot be used.
     #[error("the data directory `{folder}` cannot be used: {cause}")]

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate::{Environment, Gateway, Store};
+use toolgate::{Environment, Gateway};
 use toolgate_core::Config;
 use toolgate_core::config::{ConfigFinding, ListenSettings, Severity};
 
 use super::signals::ShutdownSignals;
 use super::{ConfigFlags, print_line};
-use crate::configuration::{ConfigFiles, ConfigManager};
 use crate::files;
-use crate::http::auth::AdminKey;
+use crate::gateway_process::{GatewayFiles, GatewayProcess, HttpAccess, resolve_admin_key};
+use crate::http::auth::KeylessCallers;
 use crate::http::guard::HostGuard;
-use crate::http::{self, App};
-use crate::store_key::{self, StoreKeyFlags};
+use crate::http::{self, Listeners};
+use crate::local_socket::{LocalListener, SocketOwner};
+use crate::store_key::StoreKeyFlags;
 use crate::telemetry::{LogSettings, TraceExport};
 
 /// Maximum time for in-flight requests and calls to finish at shutdown.
@@ -76,7 +76,12 @@ impl ServeCommand {
             .clone()
             .or_else(|| config.listen.data_dir.clone());
         let data_dir = files::data_dir(data_dir, &environment)?;
-        let plain_key = self.resolve_admin_key(&config, &environment, &data_dir)?;
+        let plain_key = resolve_admin_key(
+            self.admin_key_file.as_deref(),
+            &config.listen,
+            &environment,
+            &data_dir,
+        )?;
         let has_key = !plain_key.is_off();
         if config.listen.public_url.is_some() && !has_key {
             bail!(
@@ -87,50 +92,46 @@ impl ServeCommand {
         let address = listener.local_addr()?;
 
         let guard = HostGuard::new(&config.listen, address);
-        let admin = plain_key.to_access();
         let login = plain_key.login_link(&page_url(&config.listen, address));
         let mut signals = ShutdownSignals::new()?;
-        let store = tokio::select! {
-            store = self.open_store(&config, &environment, &data_dir) => store?,
-            () = signals.recv() => bail!("stopped before the store was open"),
-        };
-        let files = ConfigFiles {
+        let files = GatewayFiles {
             selection: self.config.selection(),
             data_dir: data_dir.clone(),
-            environment: environment.clone(),
+            key_files: self.key_files(),
+            environment,
         };
-        let (manager, config) = ConfigManager::load(files, documents, store.clone()).await?;
+        let store = tokio::select! {
+            store = files.open_store(&config, &self.store_key) => store?,
+            () = signals.recv() => bail!("stopped before the store was open"),
+        };
+        let socket = bind_socket(&data_dir);
         if !has_key {
             tracing::warn!(
                 "the admin key is off: any process on this machine, including the tools of servers, can administer the gateway by sending no key; remove `admin_key = \"off\"` to get a generated key"
             );
         }
-        let http = config.listen.http.clone();
-        let key_files = [self.admin_key_file, self.store_key.store_key_file];
-        let own_paths = [data_dir]
-            .into_iter()
-            .chain(key_files.into_iter().flatten());
-        let hidden = files::hidden_from_servers(own_paths, &config, &environment);
-        let builder = Gateway::builder(config)
-            .script_worker()
-            .server_launcher(hidden)
-            .environment(environment)
-            .store(store);
-        let builder = match traces.tracer() {
-            Some(tracer) => builder.tracer(tracer),
-            None => builder,
+        let access = HttpAccess {
+            guard,
+            admin_key: plain_key,
+            keyless: KeylessCallers::UntilKeysAreRequired,
         };
-        let gateway = builder.start().await?;
-        let stop = CancellationToken::new();
-        let (configuration, manager_task) = manager.start(gateway.clone(), stop.clone());
-        let tasks = TaskTracker::new();
-        tasks.spawn(manager_task);
-        let app = App::new(gateway.clone(), configuration, guard, admin, http);
+        let GatewayProcess {
+            gateway,
+            app,
+            stop,
+            tasks,
+        } = files
+            .start(documents, store, access, traces.tracer())
+            .await?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
         print_login_link(login.as_deref());
 
-        let server = http::serve(listener, app, stop.clone());
+        let listeners = Listeners {
+            tcp: Some(listener),
+            socket,
+        };
+        let server = http::serve(listeners, app, stop.clone());
         tokio::pin!(server);
         tokio::select! {
             () = &mut server => {}
@@ -146,44 +147,9 @@ impl ServeCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn open_store(
-        &self,
-        config: &Config,
-        environment: &Environment,
-        data_dir: &Path,
-    ) -> anyhow::Result<Store> {
-        let place = self.store_key.place(config, environment)?;
-        let key = store_key::load(place.as_ref(), environment).await?;
-        Ok(Store::open_with_key(data_dir, &key).await?)
-    }
-
-    fn resolve_admin_key(
-        &self,
-        config: &Config,
-        environment: &Environment,
-        data_dir: &Path,
-    ) -> anyhow::Result<AdminKey> {
-        // A flag would show the key in the list of processes. `${KEY:-}` in a shell or compose file
-        // yields an empty variable, which counts as unset.
-        let variable = environment
-            .get("TOOLGATE_ADMIN_KEY")
-            .filter(|key| !key.is_empty());
-        let setting = match (&self.admin_key_file, variable, &config.listen.admin_key) {
-            (Some(file), ..) => {
-                let text = std::fs::read_to_string(file).with_context(|| {
-                    format!("cannot read the admin key in `{}`", file.display())
-                })?;
-                Some(text.trim().to_owned())
-            }
-            (None, Some(key), _) => Some(key),
-            (None, None, Some(secret)) => Some(
-                secret
-                    .resolve(&|name| environment.get(name))
-                    .context("cannot resolve `admin_key`")?,
-            ),
-            (None, None, None) => None,
-        };
-        AdminKey::from_setting(setting.as_deref(), data_dir)
+    fn key_files(&self) -> Vec<PathBuf> {
+        let files = [&self.admin_key_file, &self.store_key.store_key_file];
+        files.into_iter().flatten().cloned().collect()
     }
 
     async fn bind(&self, config: &Config, has_key: bool) -> anyhow::Result<TcpListener> {
@@ -209,6 +175,15 @@ impl ServeCommand {
             format!("cannot listen on {address}; if another gateway is running, stop it or use `--port 0` to pick a free port")
         })
     }
+}
+
+/// Listens on the socket in the data directory. The gateway does without where that is not possible.
+fn bind_socket(data_dir: &Path) -> Option<LocalListener> {
+    LocalListener::bind(data_dir, SocketOwner::Serve)
+        .inspect_err(|error| {
+            tracing::warn!(%error, "cannot listen on a socket in the data directory; `toolgate mcp` needs --url to reach this gateway");
+        })
+        .ok()
 }
 
 /// Waits for in-flight work to finish. A second signal stops immediately; a third one does not wait for
@@ -269,6 +244,7 @@ fn log_finding(finding: &ConfigFinding) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::auth::AdminKey;
 
     #[test]
     fn page_url_is_reachable_by_a_local_browser() {

@@ -21,6 +21,7 @@ use crate::http::admin::sandbox::SandboxView;
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::auth;
 use crate::http::execute::ToolMessage;
+use crate::local_socket;
 use crate::remote::{self, RemoteGateway, ServerSummary, format_state};
 
 /// Time after which the user is told which server the command waits for.
@@ -40,7 +41,7 @@ pub(super) struct TargetFlags {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RemoteFlags {
-    /// URL of the running gateway [default: http://127.0.0.1:8080]
+    /// URL of the running gateway [default: the one that uses the data directory, else http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
     url: Option<Url>,
 }
@@ -49,18 +50,24 @@ impl RemoteFlags {
     /// Connects with the key in `TOOLGATE_KEY`. A gateway on this machine gets the generated admin key
     /// instead if that is unset and the file belongs to this user.
     pub(super) fn open(self) -> anyhow::Result<RemoteGateway> {
+        let environment = files::environment();
+        let data_dir = files::find_data_dir(&environment);
+        let key = environment.get("TOOLGATE_KEY");
+        let key = key.filter(|key| !key.is_empty());
+        let generated_key = || match &data_dir {
+            Some(data_dir) => auth::read_generated_key(data_dir),
+            None => Ok(None),
+        };
+        let owner = data_dir.as_deref().and_then(local_socket::find_owner);
+        if let (None, Some(data_dir), Some(owner)) = (&self.url, &data_dir, owner) {
+            let key = key.map_or_else(generated_key, |key| Ok(Some(key)))?;
+            return RemoteGateway::at_socket(&owner.path(data_dir), key);
+        }
         let url = self
             .url
             .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
-        let environment = files::environment();
-        let key = match environment
-            .get("TOOLGATE_KEY")
-            .filter(|key| !key.is_empty())
-        {
-            None if remote::is_local(&url) => match files::find_data_dir(&environment) {
-                Some(data_dir) => auth::read_generated_key(&data_dir)?,
-                None => None,
-            },
+        let key = match key {
+            None if remote::is_local(&url) => generated_key()?,
             key => key,
         };
         RemoteGateway::new(url, key)

@@ -32,6 +32,16 @@ use super::error::ApiError;
 use super::request::RequestId;
 use crate::actor::with_actor;
 
+/// Whether callers need a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeylessCallers {
+    /// Callers on this machine need none until keys are required.
+    UntilKeysAreRequired,
+    /// Callers need none: only the socket in the data directory accepts connections, and only of the user whose
+    /// client runs this process. A key that is sent still restricts its caller.
+    Always,
+}
+
 /// Prefix of generated keys.
 pub(crate) const KEY_PREFIX: &str = "tg-";
 /// Number of random characters after the prefix; 43 alphanumeric characters carry 256 bits.
@@ -127,7 +137,10 @@ pub(crate) async fn require_caller(
     let headers = request.headers();
     let keys = app.gateway().keys();
     let is_local = || app.0.guard.is_local(peer, headers);
-    let key_optional = !keys.are_required() && is_local();
+    let key_optional = match app.0.keyless {
+        KeylessCallers::Always => true,
+        KeylessCallers::UntilKeysAreRequired => !keys.are_required() && is_local(),
+    };
     let hint = || {
         if keys.are_required() && !keys.has_any() && is_local() {
             HOW_TO_GET_KEY

@@ -104,6 +104,11 @@ impl GatewayEndpoint {
         })
     }
 
+    /// Stops the gateway in this process, if there is one.
+    pub(super) async fn shut_down(&self) {
+        self.upstream.shut_down().await;
+    }
+
     /// Posts a message and waits for the beginning of its answer.
     pub(super) async fn post(
         &self,
@@ -150,7 +155,9 @@ impl GatewayEndpoint {
 
     /// Ends a session.
     pub(super) async fn end_session(&self, session: &SessionHeaders) {
-        let client = self.upstream.client();
+        let Some(client) = self.upstream.client() else {
+            return;
+        };
         let request = client.request(Method::DELETE, self.upstream.url(&self.path));
         let request = request.headers(self.with_key(session.to_headers()));
         // Best effort: the gateway ends sessions that nobody uses.
@@ -166,7 +173,12 @@ impl GatewayEndpoint {
         let headers = self.with_key(headers);
         let mut attempt = self.upstream.attempt();
         loop {
-            let client = self.upstream.client();
+            let Some(client) = self.upstream.client() else {
+                return Err(GatewayError::Unreachable(format!(
+                    "there is no gateway at {}",
+                    self.upstream.name()
+                )));
+            };
             let url = self.upstream.url(&self.path);
             let mut request = client.request(method.clone(), url).headers(headers.clone());
             if let Some(body) = body {

@@ -60,6 +60,10 @@ struct Envelope<'a> {
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "jsonrpc::deserialize_present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "jsonrpc::deserialize_present")]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -101,8 +105,10 @@ impl ClientMessage {
             (Some(method), None) => {
                 Self::Notification(ClientNotification::parse(&method, message.params))
             }
-            (None, Some(_)) => Self::Response,
-            (None, None) => Self::Invalid,
+            (None, Some(_)) if message.result.is_some() || message.error.is_some() => {
+                Self::Response
+            }
+            (None, _) => Self::Invalid,
         }
     }
 }
@@ -289,6 +295,10 @@ mod tests {
             ("{".to_owned(), ClientMessage::Invalid),
             ("[1]".to_owned(), ClientMessage::Invalid),
             ("{}".to_owned(), ClientMessage::Invalid),
+            (
+                r#"{"jsonrpc":"2.0","id":4}"#.to_owned(),
+                ClientMessage::Invalid,
+            ),
         ] {
             assert_eq!(ClientMessage::parse(&line), expected, "{line}");
         }

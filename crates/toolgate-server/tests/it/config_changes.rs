@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolgate_testkit::{eventually, zoo_path};
 
-use crate::gate::{TestGate, WAIT_TIMEOUT, run, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, files_in, run, zoo};
 
 fn server_entry(name: &str, flags: &[&str]) -> Value {
     let args = [&["stdio"], flags].concat();
@@ -105,8 +105,8 @@ async fn server_can_be_added_changed_and_removed() {
         404,
         "the removal survives a restart"
     );
-    for file in fs::read_dir(gate.folder.path().join("data")).unwrap() {
-        let bytes = fs::read(file.unwrap().path()).unwrap();
+    for file in files_in(&gate.folder.path().join("data")) {
+        let bytes = fs::read(file).unwrap();
         assert!(
             !bytes.windows(7).any(|window| window == b"hunter2"),
             "the store must not contain the secret in clear text"

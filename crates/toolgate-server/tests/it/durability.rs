@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
 use crate::caller::{ApiResponse, EXECUTE, tool_call};
-use crate::gate::{TestGate, WAIT_TIMEOUT, toolgate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, files_in, toolgate, zoo};
 use crate::mcp::LegacySession;
 use crate::oracle::{
     APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records, verify_trail,
@@ -600,8 +600,7 @@ async fn clock_that_was_set_back_gives_no_budget_again() {
 /// Copies the files of a data directory.
 fn copy_data(from: &Path, to: &Path) {
     fs::create_dir_all(to.join("data")).unwrap();
-    for entry in fs::read_dir(from.join("data")).unwrap() {
-        let path = entry.unwrap().path();
+    for path in files_in(&from.join("data")) {
         fs::copy(&path, to.join("data").join(path.file_name().unwrap())).unwrap();
     }
     fs::copy(from.join("toolgate.toml"), to.join("toolgate.toml")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -52,6 +52,13 @@ pub(crate) fn json_client() -> Client {
 pub(crate) fn serve_args() -> [&'static str; 6] {
     let program = env!("CARGO_BIN_EXE_toolgate");
     [program, "serve", "--port", "0", "--data-dir", "data"]
+}
+
+/// Returns the files in a folder, such as a data directory, which may also have a socket.
+pub(crate) fn files_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.is_file())
 }
 
 /// Runs the binary to completion and returns its output, stdout and stderr.

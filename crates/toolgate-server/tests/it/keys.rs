@@ -236,8 +236,10 @@ fn read_all_files(folder: &Path) -> Vec<u8> {
         .flat_map(|path| {
             if path.is_dir() {
                 read_all_files(&path)
-            } else {
+            } else if path.is_file() {
                 fs::read(path).unwrap()
+            } else {
+                Vec::new()
             }
         })
         .collect()

@@ -71,6 +71,7 @@ mod sandbox_strict;
 mod serve;
 mod sessions;
 mod small_disk;
+mod standalone;
 mod stdio_client;
 mod store_key;
 mod streams;

@@ -10,7 +10,7 @@ use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 
 use crate::caller::{ALICE, BOB};
-use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, files_in, zoo};
 use crate::mcp::headers;
 
 pub(crate) const PATHS: [(&str, &str); 3] = [
@@ -474,8 +474,8 @@ async fn providers_api_never_shows_keys() {
     assert_eq!(response_text(&fetch_text(&gate).await), "from the api");
     gate.restart().await;
     assert_eq!(response_text(&fetch_text(&gate).await), "from the api");
-    for file in std::fs::read_dir(gate.folder.path().join("data")).unwrap() {
-        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+    for file in files_in(&gate.folder.path().join("data")) {
+        let bytes = std::fs::read(file).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains("a-secret-of-the-api"));
     }
     let removed = gate

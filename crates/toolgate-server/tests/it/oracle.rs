@@ -10,7 +10,7 @@ use toolgate::store::Store;
 use toolgate::{Config, Gateway};
 
 use crate::caller::{EXECUTE, tool_call};
-use crate::gate::{TestGate, zoo};
+use crate::gate::{TestGate, files_in, zoo};
 
 /// Alias of the tool that appends its argument to a file, see [`ExecutionFile`].
 pub(crate) const APPEND: &str = "zoo_append";
@@ -187,8 +187,7 @@ impl CallLedger {
 /// Checks that the hash chain of a stopped gateway's trail holds, on a copy of its data.
 pub(crate) async fn verify_trail(data: &Path) {
     let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(data).unwrap() {
-        let path = entry.unwrap().path();
+    for path in files_in(data) {
         std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
     }
     let store = Store::open(copy.path()).await.unwrap();

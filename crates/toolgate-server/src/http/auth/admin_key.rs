@@ -60,6 +60,12 @@ pub(crate) enum AdminKey {
     Off(Option<String>),
 }
 
+impl std::fmt::Debug for AdminKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AdminKey")
+    }
+}
+
 impl AdminKey {
     /// Interprets the setting `admin_key`, whose default is `auto`.
     pub(crate) fn from_setting(setting: Option<&str>, data_dir: &Path) -> anyhow::Result<Self> {

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::Connection;
@@ -17,8 +16,8 @@ use super::Connection;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(in crate::http) struct WatchedStream {
-    stream: TcpStream,
+pub(in crate::http) struct WatchedStream<S> {
+    stream: S,
     connection: Arc<Connection>,
     /// Runs while the rest of a body is discarded.
     linger: Option<Pin<Box<Sleep>>>,
@@ -26,8 +25,8 @@ pub(in crate::http) struct WatchedStream {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl WatchedStream {
-    pub(in crate::http) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> WatchedStream<S> {
+    pub(in crate::http) fn new(stream: S, connection: Arc<Connection>) -> Self {
         Self {
             stream,
             connection,
@@ -75,7 +74,7 @@ impl WatchedStream {
     }
 }
 
-impl AsyncRead for WatchedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -90,7 +89,7 @@ impl AsyncRead for WatchedStream {
     }
 }
 
-impl AsyncWrite for WatchedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
