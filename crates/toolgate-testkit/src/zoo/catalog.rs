@@ -26,10 +26,15 @@ pub(crate) struct ZooCatalog {
     dynamic_lists: DynamicLists,
 }
 
-/// Content of the file that `--tools-from` names.
+/// Content of the file that `--tools-from` names. The zoo's own items take the place of absent ones.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ToolsFile {
     tools: Vec<Box<RawValue>>,
+    resources: Option<Vec<Box<RawValue>>>,
+    resource_templates: Option<Vec<Box<RawValue>>>,
+    prompts: Option<Vec<Box<RawValue>>>,
+    /// Results of tools and prompts by name.
     #[serde(default)]
     results: HashMap<String, Box<RawValue>>,
 }
@@ -125,9 +130,13 @@ impl ZooCatalog {
         method: &str,
         cursor: Option<&str>,
     ) -> Option<Result<String, ZooError>> {
-        let file = self.read_tools_file();
+        if let Some((key, items)) = self
+            .read_tools_file()
+            .and_then(|file| file.into_list(method))
+        {
+            return Some(self.list_page(key, &as_refs(&items), cursor));
+        }
         let (key, items): (_, Vec<&RawValue>) = match method {
-            "tools/list" if let Some(file) = &file => ("tools", as_refs(&file.tools)),
             "tools/list" => ("tools", self.tools().collect()),
             "resources/list" => {
                 let dynamic =
@@ -150,7 +159,7 @@ impl ZooCatalog {
         Some(self.list_page(key, &items, cursor))
     }
 
-    /// Returns the result of a tool in the file that `--tools-from` names.
+    /// Returns the result of a tool or prompt in the file that `--tools-from` names.
     pub(crate) fn result_from_file(&self, name: &str) -> Option<String> {
         let file = self.read_tools_file()?;
         Some(file.results.get(name)?.get().to_owned())
@@ -187,6 +196,9 @@ impl ZooCatalog {
 
     /// Returns the raw result of `prompts/get`.
     pub(crate) fn prompt(&self, name: &str, arguments: &str) -> Result<String, ZooError> {
+        if let Some(result) = self.result_from_file(name) {
+            return Ok(result);
+        }
         let text = match name {
             "greet" => {
                 let arguments: HashMap<String, String> = serde_json::from_str(arguments)
@@ -278,6 +290,19 @@ impl ZooCatalog {
             String::new()
         };
         Ok(format!(r#"{{"{key}":[{}]{next}}}"#, page.join(",")))
+    }
+}
+
+impl ToolsFile {
+    /// Returns the items of a list, if the file has them.
+    fn into_list(self, method: &str) -> Option<(&'static str, Vec<Box<RawValue>>)> {
+        match method {
+            "tools/list" => Some(("tools", self.tools)),
+            "resources/list" => Some(("resources", self.resources?)),
+            "resources/templates/list" => Some(("resourceTemplates", self.resource_templates?)),
+            "prompts/list" => Some(("prompts", self.prompts?)),
+            _ => None,
+        }
     }
 }
 

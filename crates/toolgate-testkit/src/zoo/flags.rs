@@ -66,8 +66,9 @@ pub(crate) struct FeatureFlags {
     /// Define the tool `say` with other arguments while this file exists
     #[arg(long)]
     pub(crate) redefine_while: Option<PathBuf>,
-    /// Serve the tools in this file instead: `{"tools": [DEFINITION, …], "results": {"NAME": RESULT}}`. A tool without a
-    /// result echoes its arguments. The file is read anew for every request
+    /// Serve the tools in this file instead: `{"tools": [DEFINITION, …], "results": {"NAME": RESULT}}`, and its
+    /// `resources`, `resourceTemplates` and `prompts` if it has them. A tool without a result echoes its arguments. The
+    /// file is read anew for every request
     #[arg(long)]
     pub(crate) tools_from: Option<PathBuf>,
     /// Server instructions
