@@ -6,6 +6,7 @@
 
 mod alias;
 mod listing;
+pub mod repair;
 mod review;
 mod tool;
 
@@ -17,7 +18,7 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 pub use alias::HashedAlias;
-pub use listing::{ItemKind, ListedItem, ListingProblem, ServerListing};
+pub use listing::{ItemKind, ItemOutcome, ListedItem, ListingProblem, ServerListing};
 pub use review::{DefinitionReview, DefinitionReviews};
 pub use tool::{Tool, ToolHints, ToolView};
 

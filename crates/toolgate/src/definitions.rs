@@ -280,7 +280,7 @@ impl Definitions {
         let changes = match compared {
             Some(compared) => {
                 let before = self.0.store.definition(compared).await?;
-                diff::compare(before.as_deref(), tool.definition.get())
+                diff::compare(before.as_deref(), tool.sent_definition().get())
             }
             None => Vec::new(),
         };

@@ -143,8 +143,8 @@ export interface ClientEntry {
   /** When the gateway tries to connect again. */
   next_try_at: string | null;
   /**
-   * Items that the server offers but the gateway cannot use, and names in its tool lists that match
-   * nothing.
+   * Items that the server offers but the gateway cannot use or had to repair, and names in its tool
+   * lists that match nothing.
    */
   problems: ProblemLine[];
   /** What the server's processes use; null for a server without one. */
@@ -367,6 +367,8 @@ export interface ImportResult {
   servers: ImportLine[];
 }
 
+export type ItemOutcome = "left_out" | "repaired";
+
 export interface KeyPage {
   keys: KeyView[];
   next_cursor: string | null;
@@ -477,10 +479,18 @@ export interface PermissionsView {
 }
 
 export interface ProblemLine {
+  /** Name or URI of the item, or `#N`, its position in the server's list. */
   item: string;
   /** `tool`, `resource`, `template` or `prompt`; `list` for a name in a tool list. */
   kind: string;
+  /**
+   * `left_out` if the item cannot be used, `repaired` if it is used with a repaired definition;
+   * absent for a name in a tool list.
+   */
+  outcome?: ItemOutcome;
   reason: string;
+  /** The beginning of the definition as the server sent it. */
+  sent?: string;
 }
 
 export interface ProblemList {
@@ -799,13 +809,15 @@ export interface ToolEntry {
   /** Config key that determined the verdict. */
   because: string;
   description?: string;
-  /** SHA-256 of the definition. */
+  /** SHA-256 of the definition as the server sent it. */
   hash: string;
   icons?: Record<string, unknown>[];
   input_schema: Record<string, unknown>;
   /** Name that the server uses. */
   name: string;
   output_schema?: Record<string, unknown>;
+  /** The definition as the server sent it, if it was malformed and had to be repaired. */
+  sent?: Record<string, unknown>;
   server: string;
   title?: string;
   verdict: Verdict;
@@ -886,6 +898,7 @@ export type Verdict = "allow" | "manual" | "ask" | "deny";
 export interface VersionEntry {
   /** Whether this is the current definition. */
   current: boolean;
+  /** As the server sent it. */
   definition: Record<string, unknown>;
   first_seen: string;
   hash: string;

@@ -40,14 +40,37 @@ export function ServerStatus({ client }: { client: Client }) {
             ),
         )}
       </dl>
-      {client.problems.map((problem, index) => (
+      <Problems client={client} />
+    </section>
+  );
+}
+
+/** Problems of the server's definitions and tool lists. What was repaired needs no attention. */
+function Problems({ client: { problems } }: { client: Client }) {
+  const repaired = problems.filter(({ outcome }) => outcome === "repaired");
+  const others = problems.filter(({ outcome }) => outcome !== "repaired");
+  return (
+    <>
+      {others.map((problem, index) => (
         <Notice key={index} tone="warn">
           {problem.kind === "list"
             ? problem.reason
             : `Skipped ${problem.kind} ${problem.item}: ${problem.reason}`}
         </Notice>
       ))}
-    </section>
+      {repaired.length > 0 && (
+        <details>
+          <summary>Malformed definitions were repaired</summary>
+          <ul>
+            {repaired.map(({ kind, item, reason }, index) => (
+              <li key={index}>
+                {kind} <code>{item}</code>: {reason}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </>
   );
 }
 

@@ -50,6 +50,7 @@ function Definition({ tool }: { tool: Tool }) {
     ["Input schema", tool.input_schema],
     ["Output schema", tool.output_schema],
     ["Annotations", tool.annotations],
+    ["Definition as sent, before its repair", tool.sent],
   ];
   return (
     <section className="section">

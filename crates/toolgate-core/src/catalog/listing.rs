@@ -1,6 +1,7 @@
 //! Listing of one server: its tools, resources, templates and prompts.
 //!
-//! A malformed or duplicate item becomes a [`ListingProblem`] and does not affect the others.
+//! A malformed item is repaired or left out, a duplicate one is left out. Either becomes a
+//! [`ListingProblem`] and does not affect the other items.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,14 +11,23 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Tool;
+use super::repair::repair;
+use super::tool::ToolDefinition;
 use crate::clean::clean;
-use crate::clean::json::clean_definition;
+use crate::clean::json::{bound_text, clean_definition};
 use crate::name::ServerName;
+use crate::plural;
 
-/// Maximum number of problems recorded individually; further ones are only counted.
+/// Maximum number of problems of each outcome recorded individually; further ones are only counted.
 const MAX_PROBLEMS: usize = 100;
+/// Bytes kept of the name of an item with a problem.
+const MAX_ITEM_BYTES: usize = 256;
+/// Bytes kept of the description of a problem.
+const MAX_REASON_BYTES: usize = 1024;
+/// Bytes kept of a definition with a problem.
+const MAX_SENT_BYTES: usize = 1024;
 
-/// Items of one server, and the problems of those that were rejected.
+/// Items of one server, and the problems of those that were repaired or left out.
 #[derive(Debug, Default)]
 pub struct ServerListing {
     pub tools: Vec<Arc<Tool>>,
@@ -30,8 +40,10 @@ pub struct ServerListing {
     seen: HashSet<(ItemKind, String)>,
     /// Number of items of each kind added so far, valid or not.
     added: [usize; 4],
-    /// Number of problems beyond [`MAX_PROBLEMS`].
-    surplus_problems: usize,
+    /// Number of items of each kind that were repaired.
+    repaired: [usize; 4],
+    /// Number of items that were left out.
+    left_out: usize,
 }
 
 /// A resource, template or prompt: its lookup key and its definition.
@@ -39,6 +51,7 @@ pub struct ServerListing {
 pub struct ListedItem {
     /// URI, URI template or name.
     pub key: String,
+    /// As the server sent it, unless it was repaired.
     pub definition: Box<RawValue>,
 }
 
@@ -52,77 +65,117 @@ pub enum ItemKind {
     Prompt,
 }
 
-/// An item that was rejected, and the reason.
+/// An item that was repaired or left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListingProblem {
     pub kind: ItemKind,
     /// Key of the item, or `#N` (its position in the list) if it has none.
     pub item: String,
+    pub outcome: ItemOutcome,
     pub reason: String,
+    /// The beginning of the definition as the server sent it; empty if the problem is not about one.
+    pub sent: String,
+}
+
+/// What became of an item with a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemOutcome {
+    /// It is not in the catalog.
+    LeftOut,
+    /// Its repaired definition is in the catalog.
+    Repaired,
 }
 
 impl ServerListing {
     /// Adds an item in the form the server sent it.
-    pub fn add(&mut self, server: &ServerName, kind: ItemKind, definition: &RawValue) {
+    pub fn add(&mut self, server: &ServerName, kind: ItemKind, sent: &RawValue) {
         self.added[kind as usize] += 1;
         let position = self.added[kind as usize];
-        let key = text_field(definition, kind.key_field());
-        if let Some(key) = &key
-            && !self.seen.insert((kind, key.clone()))
-        {
-            return self.reject(kind, key, "duplicate; the first one is used");
-        }
-        let label = key.clone().unwrap_or_else(|| format!("#{position}"));
-        if key
-            .as_deref()
-            .is_some_and(|key| matches!(clean(key), Cow::Owned(_)))
-        {
-            let reason = format!(
-                "`{}` contains control or invisible characters",
-                kind.key_field()
-            );
-            return self.reject(kind, &clean(&label), &reason);
-        }
-        let cleaned = match clean_definition(definition) {
-            Ok(cleaned) => cleaned,
-            Err(reason) => return self.reject(kind, &label, reason),
+        let key = text_field(sent, kind.key_field());
+        let item = key.clone().unwrap_or_else(|| format!("#{position}"));
+        let (outcome, reason) = match self.add_repaired(server, kind, key, sent) {
+            Ok(changes) if changes.is_empty() => return,
+            Ok(changes) => (ItemOutcome::Repaired, changes.join("; ")),
+            Err(reason) => (ItemOutcome::LeftOut, reason),
         };
-        let definition: &RawValue = &cleaned.definition;
-        if kind == ItemKind::Tool {
-            match Tool::parse(server, definition) {
-                Ok(mut tool) => {
-                    tool.had_hidden_text = cleaned.had_hidden_text;
-                    self.tools.push(Arc::new(tool));
-                }
-                Err(reason) => self.reject(kind, &label, &reason),
-            }
-            return;
-        }
-        let Some(key) = key.filter(|key| !key.is_empty()) else {
-            let reason = format!("`{}` is missing", kind.key_field());
-            return self.reject(kind, &label, &reason);
-        };
-        let item = ListedItem {
-            key,
-            definition: definition.to_owned(),
-        };
-        match kind {
-            ItemKind::Resource => self.resources.push(item),
-            ItemKind::Template => self.templates.push(item),
-            ItemKind::Tool | ItemKind::Prompt => self.prompts.push(item),
-        }
+        self.record(ListingProblem {
+            kind,
+            item,
+            outcome,
+            reason,
+            sent: sent.get().to_owned(),
+        });
     }
 
-    pub fn reject(&mut self, kind: ItemKind, item: &str, reason: &str) {
-        if self.problems.len() >= MAX_PROBLEMS {
-            self.surplus_problems += 1;
-            return;
+    /// Adds an item. Returns what was changed in its definition, or why it is left out.
+    fn add_repaired(
+        &mut self,
+        server: &ServerName,
+        kind: ItemKind,
+        key: Option<String>,
+        sent: &RawValue,
+    ) -> Result<Vec<String>, String> {
+        let listed = key.clone().map(|key| (kind, key));
+        if listed
+            .as_ref()
+            .is_some_and(|listed| self.seen.contains(listed))
+        {
+            return Err("duplicate; the first one is used".to_owned());
         }
-        self.problems.push(ListingProblem {
+        let is_unclean = |key: &str| matches!(clean(key), Cow::Owned(_));
+        if key.as_deref().is_some_and(is_unclean) {
+            let field = kind.key_field();
+            return Err(format!(
+                "`{field}` contains control or invisible characters"
+            ));
+        }
+        let cleaned = clean_definition(sent)?;
+        let repaired = repair(kind, &cleaned.definition).map_err(|reason| reason.to_string())?;
+        if kind == ItemKind::Tool {
+            let definition = ToolDefinition {
+                sent: &cleaned.definition,
+                repaired: &repaired.definition,
+                had_hidden_text: cleaned.had_hidden_text,
+            };
+            self.tools.push(Arc::new(Tool::parse(server, definition)?));
+        } else {
+            // A repaired definition has a key.
+            let item = ListedItem {
+                key: key.unwrap_or_default(),
+                definition: repaired.definition.clone().into_owned(),
+            };
+            match kind {
+                ItemKind::Resource => self.resources.push(item),
+                ItemKind::Template => self.templates.push(item),
+                ItemKind::Tool | ItemKind::Prompt => self.prompts.push(item),
+            }
+        }
+        self.seen.extend(listed);
+        Ok(repaired.changes)
+    }
+
+    /// Records that an item, or a part of a list, was left out.
+    pub fn reject(&mut self, kind: ItemKind, item: &str, reason: &str) {
+        self.record(ListingProblem {
             kind,
             item: item.to_owned(),
+            outcome: ItemOutcome::LeftOut,
             reason: reason.to_owned(),
+            sent: String::new(),
         });
+    }
+
+    fn record(&mut self, problem: ListingProblem) {
+        match problem.outcome {
+            ItemOutcome::LeftOut => self.left_out += 1,
+            ItemOutcome::Repaired => self.repaired[problem.kind as usize] += 1,
+        }
+        let same = self.problems.iter();
+        let same = same.filter(|other| other.outcome == problem.outcome);
+        if same.count() < MAX_PROBLEMS {
+            self.problems.push(problem.into_bounded());
+        }
     }
 
     /// Copies the items of one kind from the previous listing, for a list that failed.
@@ -143,11 +196,53 @@ impl ServerListing {
             items.sort_by(|a, b| a.key.cmp(&b.key));
         }
         self.seen = HashSet::new();
-        if self.surplus_problems > 0 {
-            self.failures.push(format!(
-                "{} more items were rejected",
-                self.surplus_problems
-            ));
+        let surplus = self.left_out.saturating_sub(MAX_PROBLEMS);
+        if surplus > 0 {
+            self.failures
+                .push(format!("{surplus} more items were rejected"));
+        }
+        self.summarize_repairs();
+        self.problems
+            .sort_by_key(|problem| problem.outcome == ItemOutcome::Repaired);
+        self
+    }
+
+    /// Adds a problem for the repaired items of each kind that have none.
+    fn summarize_repairs(&mut self) {
+        for kind in ItemKind::ALL {
+            let has_problem = |problem: &&ListingProblem| {
+                problem.kind == kind && problem.outcome == ItemOutcome::Repaired
+            };
+            let described = self.problems.iter().filter(has_problem).count();
+            let more = self.repaired[kind as usize].saturating_sub(described);
+            if more > 0 {
+                self.problems.push(ListingProblem {
+                    kind,
+                    item: plural::count(more as u64, "other", "others"),
+                    outcome: ItemOutcome::Repaired,
+                    reason: "repaired, too".to_owned(),
+                    sent: String::new(),
+                });
+            }
+        }
+    }
+
+    /// Returns how many items were repaired.
+    pub fn repaired(&self) -> usize {
+        self.repaired.iter().sum()
+    }
+}
+
+impl ListingProblem {
+    /// Cleans and cuts the texts, which a server can make arbitrarily long.
+    fn into_bounded(mut self) -> Self {
+        for (text, max_bytes) in [
+            (&mut self.item, MAX_ITEM_BYTES),
+            (&mut self.reason, MAX_REASON_BYTES),
+            (&mut self.sent, MAX_SENT_BYTES),
+        ] {
+            *text = clean(text).into_owned();
+            bound_text(text, max_bytes);
         }
         self
     }
@@ -176,6 +271,17 @@ impl PartialEq for ServerListing {
     }
 }
 
+impl ItemOutcome {
+    pub const ALL: [Self; 2] = [Self::LeftOut, Self::Repaired];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LeftOut => "left_out",
+            Self::Repaired => "repaired",
+        }
+    }
+}
+
 impl ItemKind {
     pub const ALL: [Self; 4] = [Self::Tool, Self::Resource, Self::Template, Self::Prompt];
 
@@ -188,7 +294,7 @@ impl ItemKind {
         }
     }
 
-    fn key_field(self) -> &'static str {
+    pub(super) fn key_field(self) -> &'static str {
         match self {
             Self::Tool | Self::Prompt => "name",
             Self::Resource => "uri",
@@ -217,7 +323,7 @@ mod tests {
         let server = ServerName::parse("s").unwrap();
         let mut listing = ServerListing::default();
         for tool in [
-            r#"{"name":"a","description":"do\u001b[8m this","inputSchema":{"properties":{"p":{"description":"x\u0007"}}}}"#,
+            r#"{"name":"a","description":"do\u001b[8m this","inputSchema":{"type":"object","properties":{"p":{"description":"x\u0007"}}}}"#,
             r#"{"name":"b\u001b[1m","inputSchema":{}}"#,
             r#"{"name":"c","inputSchema":{"properties":{"p\u001bq":{}}}}"#,
         ] {
@@ -234,7 +340,7 @@ mod tests {
             &raw(r#"{"uri":"a:\u0007","name":"n"}"#),
         );
         assert_eq!(listing.tools.len(), 1);
-        let expected = r#"{"name":"a","description":"do this","inputSchema":{"properties":{"p":{"description":"x"}}}}"#;
+        let expected = r#"{"name":"a","description":"do this","inputSchema":{"type":"object","properties":{"p":{"description":"x"}}}}"#;
         assert_eq!(listing.tools[0].definition.get(), expected);
         assert_eq!(
             listing.prompts[0].definition.get(),
@@ -243,6 +349,21 @@ mod tests {
         assert_eq!(listing.resources.len(), 0);
         let problems: Vec<&str> = listing.problems.iter().map(|p| p.item.as_str()).collect();
         assert_eq!(problems, ["b", "c", "a:"]);
+    }
+
+    #[test]
+    fn malformed_item_does_not_take_the_name_of_a_valid_one() {
+        let server = ServerName::parse("s").unwrap();
+        let mut listing = ServerListing::default();
+        for tool in [
+            r#"{"name":"a","inputSchema":7}"#,
+            r#"{"name":"a","title":"first"}"#,
+            r#"{"name":"a","title":"second"}"#,
+        ] {
+            listing.add(&server, ItemKind::Tool, &raw(tool));
+        }
+        assert_eq!(listing.tools.len(), 1);
+        assert_eq!(listing.tools[0].view().title.unwrap(), "first");
     }
 
     #[test]
@@ -272,7 +393,17 @@ mod tests {
                 .ends_with(r#""x-new":1.0}"#)
         );
         let problems: Vec<_> = listing.problems.iter().map(|p| p.item.as_str()).collect();
-        assert_eq!(problems, ["bad_schema", "#4", "#5", "#6", "b"]);
+        assert_eq!(
+            problems,
+            ["bad_schema", "#4", "#5", "#6", "b", "no_schema", "a"]
+        );
+        let repaired = listing.problems.last().unwrap();
+        assert_eq!(repaired.outcome, ItemOutcome::Repaired);
+        assert_eq!(repaired.reason, "set `inputSchema` to any object");
+        assert_eq!(
+            repaired.sent,
+            r#"{"name":"a","annotations":{"readOnlyHint":true,"new":{}}}"#
+        );
     }
 
     #[test]
@@ -286,6 +417,58 @@ mod tests {
         assert_eq!(listing.problems.len(), MAX_PROBLEMS);
         assert_eq!(listing.problems[99].item, "#100");
         assert_eq!(listing.failures, ["4900 more items were rejected"]);
+    }
+
+    #[test]
+    fn surplus_repairs_are_only_counted_and_hide_no_other_problem() {
+        let server = ServerName::parse("s").unwrap();
+        let mut listing = ServerListing::default();
+        for number in 0..150 {
+            let tool = raw(&format!(r#"{{"name":"t{number}"}}"#));
+            listing.add(&server, ItemKind::Tool, &tool);
+            let prompt = raw(&format!(r#"{{"name":"p{number}","title":null}}"#));
+            listing.add(&server, ItemKind::Prompt, &prompt);
+        }
+        listing.add(&server, ItemKind::Tool, &raw("{}"));
+        let listing = listing.into_sorted();
+        assert_eq!((listing.tools.len(), listing.prompts.len()), (150, 150));
+        assert_eq!(listing.repaired(), 300);
+        assert_eq!(listing.problems.len(), 1 + MAX_PROBLEMS + 2);
+        assert_eq!(listing.problems[0].outcome, ItemOutcome::LeftOut);
+        let last: Vec<_> = listing.problems[1 + MAX_PROBLEMS..].iter().collect();
+        assert_eq!(
+            (last[0].kind, &*last[0].item),
+            (ItemKind::Tool, "100 others")
+        );
+        assert_eq!(
+            (last[1].kind, &*last[1].item),
+            (ItemKind::Prompt, "100 others")
+        );
+        assert!(listing.failures.is_empty(), "the server is not degraded");
+    }
+
+    #[test]
+    fn texts_of_problems_are_bounded() {
+        let server = ServerName::parse("s").unwrap();
+        let mut listing = ServerListing::default();
+        let name = "n".repeat(10_000);
+        listing.add(
+            &server,
+            ItemKind::Tool,
+            &raw(&format!(r#"{{"name":"{name}","title":null}}"#)),
+        );
+        let properties: Vec<_> = (0..50).map(|n| format!(r#""{name}{n}":7"#)).collect();
+        let schema = format!(r#"{{"properties":{{{}}}}}"#, properties.join(","));
+        listing.add(
+            &server,
+            ItemKind::Tool,
+            &raw(&format!(r#"{{"name":"p","inputSchema":{schema}}}"#)),
+        );
+        assert_eq!(listing.problems.len(), 2);
+        for problem in &listing.problems {
+            let bytes = problem.item.len() + problem.reason.len() + problem.sent.len();
+            assert!(bytes < 3000, "{bytes}");
+        }
     }
 
     #[test]
@@ -308,6 +491,6 @@ mod tests {
         assert_eq!(listing.templates[0].key, "a://{b}");
         assert_eq!(listing.prompts[0].key, "p");
         assert_eq!(listing.problems[0].item, "#2");
-        assert_eq!(listing.problems[0].reason, "`uri` is missing");
+        assert_eq!(listing.problems[0].reason, "`uri` is missing or empty");
     }
 }

@@ -13,12 +13,15 @@ use crate::hash::sha256_hex;
 use crate::name::{ServerName, ToolId, ToolName};
 use crate::schema::{Schema, UnusableSchema};
 
-/// A tool: its id, its definition byte for byte, and the values parsed from it.
+/// A tool: its id, its definition, and the values parsed from it.
 #[derive(Debug)]
 pub struct Tool {
     pub id: ToolId,
+    /// As the server sent it byte for byte, unless it was repaired.
     pub definition: Box<RawValue>,
-    /// SHA-256 of the definition, in hex.
+    /// The definition as the server sent it, if it was repaired.
+    unrepaired: Option<Box<RawValue>>,
+    /// SHA-256 of the definition as the server sent it, in hex.
     pub hash: String,
     pub hints: ToolHints,
     /// Whether the server's definition contained hidden text, which was removed.
@@ -28,6 +31,16 @@ pub struct Tool {
     /// Compiled on the first result; `None` if there is none.
     output_schema: OnceLock<Option<Result<Schema, UnusableSchema>>>,
     contract_hash: OnceLock<String>,
+}
+
+/// A definition as a server sent it, and after its repair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToolDefinition<'a> {
+    /// Without hidden text.
+    pub(super) sent: &'a RawValue,
+    pub(super) repaired: &'a RawValue,
+    /// Whether hidden text was removed.
+    pub(super) had_hidden_text: bool,
 }
 
 /// Annotations about a tool's effects. Treat an absent hint as the least safe value.
@@ -81,24 +94,29 @@ fn deserialize_hint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 
 impl Tool {
     /// Parses a definition. The error describes the problem to an administrator.
-    pub(super) fn parse(server: &ServerName, definition: &RawValue) -> Result<Self, String> {
-        check_definition(definition)?;
+    pub(super) fn parse(
+        server: &ServerName,
+        definition: ToolDefinition<'_>,
+    ) -> Result<Self, String> {
+        let ToolDefinition { sent, repaired, .. } = definition;
         let view: ToolView<'_> =
-            serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
+            serde_json::from_str(repaired.get()).map_err(|error| error.to_string())?;
         // Annotations that are not an object, or repeat a hint, give no hints, so the tool
-        // counts as destructive.
-        let hints = view
-            .annotations
+        // counts as destructive. A repair would leave the last of the repeated hints.
+        let hints = members(sent)
+            .get("annotations")
             .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())
             .unwrap_or_default();
+        let is_repaired = sent.get() != repaired.get();
         Ok(Self {
             id: ToolId {
                 server: server.clone(),
                 tool: ToolName::new(&view.name),
             },
-            hash: sha256_hex(definition.get()),
-            definition: definition.to_owned(),
-            had_hidden_text: false,
+            hash: sha256_hex(sent.get()),
+            unrepaired: is_repaired.then(|| sent.to_owned()),
+            definition: repaired.to_owned(),
+            had_hidden_text: definition.had_hidden_text,
             schema: OnceLock::new(),
             output_schema: OnceLock::new(),
             contract_hash: OnceLock::new(),
@@ -109,6 +127,17 @@ impl Tool {
                 open_world: hints.open_world_hint,
             },
         })
+    }
+
+    /// The definition as the server sent it, without hidden text. It is what is hashed, trusted and
+    /// remembered, so that no repair hides a change.
+    pub fn sent_definition(&self) -> &RawValue {
+        self.unrepaired.as_deref().unwrap_or(&self.definition)
+    }
+
+    /// The definition as the server sent it, if it was repaired.
+    pub fn unrepaired_definition(&self) -> Option<&RawValue> {
+        self.unrepaired.as_deref()
     }
 
     /// Compiled input schema. A tool without a schema accepts any arguments.
@@ -129,17 +158,13 @@ impl Tool {
     }
 
     /// SHA-256, in hex, of what an approver of a call agrees to: name, description, annotations and
-    /// schemas. Other members, key order and whitespace do not matter.
+    /// schemas, as the server sent them. Other members, key order and whitespace do not matter.
     pub fn contract_hash(&self) -> &str {
         self.contract_hash.get_or_init(|| {
             let ToolView {
-                name,
-                description,
-                annotations,
-                input_schema,
-                output_schema,
-                ..
+                name, description, ..
             } = self.view();
+            let sent = members(self.sent_definition());
             let mut text = String::new();
             let mut add = |part: Option<&str>| {
                 // The length keeps adjacent parts apart.
@@ -148,8 +173,9 @@ impl Tool {
             };
             add(Some(&name));
             add(description.as_deref());
-            for raw in [annotations, input_schema, output_schema] {
-                add(raw.map(canonical_text).as_deref());
+            for member in ["annotations", "inputSchema", "outputSchema"] {
+                let raw = sent.get(member).filter(|raw| raw.get() != "null");
+                add(raw.map(|raw| canonical_text(raw)).as_deref());
             }
             sha256_hex(text)
         })
@@ -162,38 +188,32 @@ impl Tool {
     }
 }
 
-/// Checks a definition before parsing it, because serde's errors do not name the field.
-fn check_definition(definition: &RawValue) -> Result<(), String> {
-    let fields: HashMap<String, &RawValue> =
-        serde_json::from_str(definition.get()).map_err(|_| "not an object".to_owned())?;
-    let starts_with = |field: &str, first: char| {
-        fields
-            .get(field)
-            .is_none_or(|raw| raw.get().starts_with(first) || raw.get() == "null")
-    };
-    for field in ["name", "title", "description"] {
-        if !starts_with(field, '"') {
-            return Err(format!("`{field}` is not a string"));
-        }
-    }
-    if !starts_with("inputSchema", '{') {
-        return Err("`inputSchema` is not an object".to_owned());
-    }
-    match fields.get("name").map(|name| name.get()) {
-        None | Some("null" | r#""""#) => Err("`name` is missing or empty".to_owned()),
-        Some(_) => Ok(()),
-    }
+/// Returns the members of a definition; of two with the same name, the last one.
+fn members(definition: &RawValue) -> HashMap<String, &RawValue> {
+    // Every definition of a tool has been parsed as an object.
+    serde_json::from_str(definition.get()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::ItemKind;
+    use crate::catalog::repair::repair;
+
+    fn parse(sent: &str) -> Tool {
+        let server = ServerName::parse("s").unwrap();
+        let sent = RawValue::from_string(sent.to_owned()).unwrap();
+        let definition = ToolDefinition {
+            sent: &sent,
+            repaired: &repair(ItemKind::Tool, &sent).unwrap().definition,
+            had_hidden_text: false,
+        };
+        Tool::parse(&server, definition).unwrap()
+    }
 
     fn hints(annotations: &str) -> ToolHints {
-        let server = ServerName::parse("s").unwrap();
         let text = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
-        let definition = RawValue::from_string(text).unwrap();
-        Tool::parse(&server, &definition).unwrap().hints
+        parse(&text).hints
     }
 
     #[test]
@@ -210,10 +230,7 @@ mod tests {
     }
 
     fn contract_hash(definition: &str) -> String {
-        let server = ServerName::parse("s").unwrap();
-        let definition = RawValue::from_string(definition.to_owned()).unwrap();
-        let tool = Tool::parse(&server, &definition).unwrap();
-        tool.contract_hash().to_owned()
+        parse(definition).contract_hash().to_owned()
     }
 
     #[test]
@@ -259,6 +276,22 @@ mod tests {
         ] {
             assert_eq!(contract_hash(same), expected, "{same}");
         }
+    }
+
+    #[test]
+    fn hashes_are_those_of_the_definition_as_sent() {
+        let sent = r#"{"name":"t","description":null,"inputSchema":{"properties":null}}"#;
+        let tool = parse(sent);
+        let repaired = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
+        assert_eq!(tool.definition.get(), repaired);
+        assert_eq!(tool.unrepaired_definition().unwrap().get(), sent);
+        assert_eq!(tool.hash, sha256_hex(sent));
+        assert_eq!(
+            tool.contract_hash(),
+            sha256_hex(r#"1:t--19:{"properties":null}-"#)
+        );
+        assert_ne!(tool.contract_hash(), parse(repaired).contract_hash());
+        assert!(parse(repaired).unrepaired_definition().is_none());
     }
 
     #[test]

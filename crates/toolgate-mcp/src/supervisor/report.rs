@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use toolgate_core::catalog::ServerListing;
+use toolgate_core::catalog::{ItemOutcome, ListingProblem, ServerListing};
 
 use super::{ConnectFailure, Supervisor};
 use crate::lane::Lane;
@@ -22,10 +22,17 @@ impl Supervisor {
     }
 
     pub(super) fn log_problems(&self, listing: &ServerListing) {
-        for problem in &listing.problems {
+        let is_left_out = |problem: &&ListingProblem| problem.outcome == ItemOutcome::LeftOut;
+        for problem in listing.problems.iter().filter(is_left_out) {
             tracing::warn!(
                 server = %self.server.name, item = problem.item, reason = %problem.reason,
                 "skipping invalid item in listing"
+            );
+        }
+        if listing.repaired() > 0 {
+            tracing::info!(
+                server = %self.server.name, items = listing.repaired(),
+                "repaired malformed definitions; see the server's problems"
             );
         }
         for problem in self.server.find_list_problems(Some(listing)) {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use toolgate::ServerState;
 use toolgate::agent::RunState;
 use toolgate::approval::ApprovalState;
+use toolgate_core::catalog::ItemOutcome;
 use toolgate_core::config::BindingLevel;
 use toolgate_core::policy::Verdict;
 use utoipa::openapi::RefOr;
@@ -35,6 +36,7 @@ macro_rules! string_enums {
 string_enums! {
     ApprovalStateSchema "ApprovalState" => ApprovalState::ALL.map(ApprovalState::as_str);
     BindingLevelSchema "BindingLevel" => BindingLevel::ALL.map(BindingLevel::as_str);
+    ItemOutcomeSchema "ItemOutcome" => ItemOutcome::ALL.map(ItemOutcome::as_str);
     RunStateSchema "RunState" => RunState::ALL.map(RunState::as_str);
     ServerStateSchema "ServerState" => ServerState::ALL.map(ServerState::as_str);
     // A tool in a server's listing is not necessarily in scope.

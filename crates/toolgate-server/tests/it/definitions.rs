@@ -84,6 +84,32 @@ fn tool(name: &str, description: &str) -> Value {
 }
 
 #[tokio::test]
+async fn change_of_a_malformed_definition_is_one_even_if_its_repair_stays_the_same() {
+    let malformed = json!([{"name": "t", "inputSchema": {"properties": null}}]);
+    let fixture = DefinitionFixture::start(PIN, &malformed).await;
+    let gate = &fixture.gate;
+    let is_listed = async || {
+        let tools = gate.json("/api/mcp/tools?server=a").await;
+        !tools["tools"].as_array().unwrap().is_empty()
+    };
+    eventually("the definition is trusted", WAIT_TIMEOUT, async || {
+        is_listed().await.then_some(())
+    })
+    .await;
+    fixture
+        .change(&json!([{"name": "t", "inputSchema": {"type": "object"}}]))
+        .await;
+    assert!(!is_listed().await);
+    let [definition] = &fixture.unreviewed().await[..] else {
+        panic!("one definition")
+    };
+    assert_eq!(definition["state"], "changed");
+    let places = definition["changes"].as_array().unwrap().iter();
+    let places: Vec<&Value> = places.map(|change| &change["place"]).collect();
+    assert_eq!(places, ["/inputSchema/properties", "/inputSchema/type"]);
+}
+
+#[tokio::test]
 async fn changed_definition_is_hidden_everywhere_until_it_is_trusted() {
     let fixture =
         DefinitionFixture::start(PIN, &json!([tool("t", "one"), tool("u", "same")])).await;

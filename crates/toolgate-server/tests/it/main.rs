@@ -47,6 +47,7 @@ mod key_files;
 mod keys;
 mod keys_required;
 mod load;
+mod malformed;
 mod mcp;
 mod mcp_sdk;
 mod mcp_stdio;

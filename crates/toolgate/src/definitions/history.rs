@@ -24,7 +24,7 @@ const NO_RETRY: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct ToolVersion {
     /// SHA-256 of the definition, in hex.
     pub hash: String,
-    /// The definition as JSON.
+    /// The definition as JSON, as the server sent it.
     pub definition: String,
     /// Milliseconds since the Unix epoch.
     pub first_seen: i64,
@@ -118,7 +118,7 @@ fn changed_definitions(catalog: &Catalog, known: &HashMap<ToolId, String>) -> Ve
         changed.push(ObservedTool {
             tool: tool.id.clone(),
             hash: tool.hash.clone(),
-            definition: tool.definition.get().to_owned(),
+            definition: tool.sent_definition().get().to_owned(),
         });
     }
     changed

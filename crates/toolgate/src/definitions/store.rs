@@ -135,7 +135,7 @@ fn bind_tool<'q>(query: Statement<'q>, (tool, trusted): &'q TrustedTool) -> Stat
         .bind(tool.id.server.as_str())
         .bind(tool.id.tool.as_str())
         .bind(&trusted.hash)
-        .bind(tool.definition.get())
+        .bind(tool.sent_definition().get())
         .bind(trusted.first_seen)
         .bind(trusted.trusted_at)
         .bind(&trusted.trusted_by)

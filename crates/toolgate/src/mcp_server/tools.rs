@@ -1,10 +1,13 @@
 //! `tools/list` and `tools/call`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use toolgate_core::catalog::repair::to_legacy_tool;
 use toolgate_core::scope::Scope;
+use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{
     self, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RpcError, RpcResult,
 };
@@ -26,7 +29,9 @@ impl RequestHandler {
         let scope = self.gateway().scope(&self.caller, &self.context.filters);
         let scope = scope.map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
         let encode = || {
-            let page = encode_page("tools", self.sorted_tools(&scope).into_iter(), cursor)?;
+            let tools = self.sorted_tools(&scope);
+            let tools = tools.iter().map(|(name, raw)| (name.clone(), &**raw));
+            let page = encode_page("tools", tools, cursor)?;
             Ok(adapt_result(page, self.era, Caching::Private).into())
         };
         if cursor.is_some() {
@@ -39,8 +44,8 @@ impl RequestHandler {
         self.server.tool_pages().get(&scope, format, encode)
     }
 
-    /// Returns the tools of a scope, sorted by their names at this endpoint.
-    fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, &'a RawValue)> {
+    /// Returns the tools of a scope for the client's era, sorted by their names at this endpoint.
+    fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, Cow<'a, RawValue>)> {
         let mut tools: Vec<(String, &RawValue)> = if self.endpoint.single_server().is_some() {
             scope
                 .tools()
@@ -59,7 +64,12 @@ impl RequestHandler {
                 .collect()
         };
         tools.sort_by(|a, b| a.0.cmp(&b.0));
-        tools
+        let adapt = |definition| match self.era {
+            Era::Legacy => to_legacy_tool(definition),
+            Era::Modern => Cow::Borrowed(definition),
+        };
+        let tools = tools.into_iter();
+        tools.map(|(name, raw)| (name, adapt(raw))).collect()
     }
 
     pub(super) async fn call_tool(&self, params: ToolCallParams) -> RpcResult {

@@ -157,10 +157,16 @@ fn listing(server: &str, tools: &[ListedTool<'_>]) -> (ServerName, Arc<ServerLis
     let server = ServerName::parse(server).unwrap();
     let mut listing = ServerListing::default();
     for (name, read_only, destructive) in tools {
-        let definition = json!({
-            "name": name,
-            "annotations": {"readOnlyHint": read_only, "destructiveHint": destructive},
-        });
+        let hints = [
+            ("readOnlyHint", *read_only),
+            ("destructiveHint", *destructive),
+        ];
+        let hints = hints
+            .iter()
+            .filter_map(|(name, hint)| Some((*name, (*hint)?)));
+        let annotations: BTreeMap<&str, bool> = hints.collect();
+        let schema = json!({"type": "object"});
+        let definition = json!({"name": name, "annotations": annotations, "inputSchema": schema});
         let raw = serde_json::value::to_raw_value(&definition).unwrap();
         listing.add(&server, ItemKind::Tool, &raw);
     }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use toolgate::registry::RegistryEntry;
 use toolgate::{Caller, ServerState};
 use toolgate_core::Catalog;
-use toolgate_core::catalog::ServerListing;
+use toolgate_core::catalog::{ItemOutcome, ServerListing};
 use toolgate_core::config::{
     Approver, EnvGroup, HttpTransport, Protocol, ServerConfig, ServerConnection,
 };
@@ -30,7 +30,9 @@ use crate::configuration::{ConfigSnapshot, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiPath, ApiQuery};
-use crate::http::schema::{ServerInfo, ServerStateSchema, ToolLineVerdictSchema};
+use crate::http::schema::{
+    ItemOutcomeSchema, ServerInfo, ServerStateSchema, ToolLineVerdictSchema,
+};
 
 /// A server: its configuration, its state and what it offers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -62,8 +64,8 @@ pub(crate) struct ClientEntry {
     resources: Vec<String>,
     resource_templates: Vec<String>,
     prompts: Vec<String>,
-    /// Items that the server offers but the gateway cannot use, and names in its tool lists that match
-    /// nothing.
+    /// Items that the server offers but the gateway cannot use or had to repair, and names in its tool
+    /// lists that match nothing.
     problems: Vec<ProblemLine>,
     /// `file`, `api` or `file+api`; null for a server registered by the embedding program.
     #[schema(required)]
@@ -163,8 +165,18 @@ struct ToolLine {
 struct ProblemLine {
     /// `tool`, `resource`, `template` or `prompt`; `list` for a name in a tool list.
     kind: &'static str,
+    /// Name or URI of the item, or `#N`, its position in the server's list.
     item: String,
+    /// `left_out` if the item cannot be used, `repaired` if it is used with a repaired definition;
+    /// absent for a name in a tool list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ItemOutcomeSchema>, nullable = false)]
+    outcome: Option<ItemOutcome>,
     reason: String,
+    /// The beginning of the definition as the server sent it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    sent: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -397,13 +409,17 @@ fn problem_lines(server: &ServerConfig, catalog: &Catalog) -> Vec<ProblemLine> {
     let unusable = unusable.map(|problem| ProblemLine {
         kind: problem.kind.as_str(),
         item: problem.item.clone(),
+        outcome: Some(problem.outcome),
         reason: problem.reason.clone(),
+        sent: problem.sent.clone(),
     });
     let in_lists = server.find_list_problems(offer).into_iter();
     let in_lists = in_lists.map(|problem| ProblemLine {
         kind: "list",
         item: problem.name,
+        outcome: None,
         reason: problem.reason,
+        sent: String::new(),
     });
     unusable.chain(in_lists).collect()
 }

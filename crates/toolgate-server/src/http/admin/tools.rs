@@ -47,7 +47,11 @@ pub(crate) struct ToolEntry {
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) meta: Option<Box<RawValue>>,
-    /// SHA-256 of the definition.
+    /// The definition as the server sent it, if it was malformed and had to be repaired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    pub(crate) sent: Option<Box<RawValue>>,
+    /// SHA-256 of the definition as the server sent it.
     pub(crate) hash: String,
     #[schema(value_type = VerdictSchema)]
     pub(crate) verdict: Verdict,
@@ -76,6 +80,7 @@ struct VersionEntry {
     first_seen: String,
     /// When this definition last became current.
     last_seen: String,
+    /// As the server sent it.
     #[schema(value_type = Object)]
     definition: Box<RawValue>,
 }
@@ -175,6 +180,7 @@ impl ToolEntry {
             annotations: to_owned(view.annotations),
             icons: to_owned(view.icons),
             meta: to_owned(view.meta),
+            sent: to_owned(entry.tool.unrepaired_definition()),
             hash: entry.tool.hash.clone(),
             verdict: decision.verdict,
             because: decision.decided_by.to_string(),
