@@ -4,7 +4,7 @@
 //! [`ListingProblem`] and does not affect the other items.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -37,7 +37,8 @@ pub struct ServerListing {
     pub problems: Vec<ListingProblem>,
     /// Errors of lists that could not be retrieved at all.
     pub failures: Vec<String>,
-    seen: HashSet<(ItemKind, String)>,
+    /// Positions in the lists of the server.
+    positions: HashMap<(ItemKind, String), usize>,
     /// Number of items of each kind added so far, valid or not.
     added: [usize; 4],
     /// Number of items of each kind that were repaired.
@@ -88,6 +89,12 @@ pub enum ItemOutcome {
 }
 
 impl ServerListing {
+    /// Returns the position of an item in the server's own list; the last one if it is unknown.
+    pub fn position(&self, kind: ItemKind, key: &str) -> usize {
+        let position = self.positions.get(&(kind, key.to_owned()));
+        position.copied().unwrap_or(usize::MAX)
+    }
+
     /// Adds an item in the form the server sent it.
     pub fn add(&mut self, server: &ServerName, kind: ItemKind, sent: &RawValue) {
         self.added[kind as usize] += 1;
@@ -119,7 +126,7 @@ impl ServerListing {
         let listed = key.clone().map(|key| (kind, key));
         if listed
             .as_ref()
-            .is_some_and(|listed| self.seen.contains(listed))
+            .is_some_and(|listed| self.positions.contains_key(listed))
         {
             return Err("duplicate; the first one is used".to_owned());
         }
@@ -151,7 +158,9 @@ impl ServerListing {
                 ItemKind::Tool | ItemKind::Prompt => self.prompts.push(item),
             }
         }
-        self.seen.extend(listed);
+        let position = self.added[kind as usize];
+        self.positions
+            .extend(listed.map(|listed| (listed, position)));
         Ok(repaired.changes)
     }
 
@@ -195,7 +204,6 @@ impl ServerListing {
         for items in [&mut self.resources, &mut self.templates, &mut self.prompts] {
             items.sort_by(|a, b| a.key.cmp(&b.key));
         }
-        self.seen = HashSet::new();
         let surplus = self.left_out.saturating_sub(MAX_PROBLEMS);
         if surplus > 0 {
             self.failures

@@ -35,6 +35,7 @@ mod definitions;
 mod demo;
 mod descendants;
 mod durability;
+mod endpoints;
 mod events;
 mod execute;
 mod fair_shares;

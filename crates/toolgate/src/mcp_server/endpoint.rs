@@ -1,8 +1,9 @@
 //! The part of the gateway that a client connects to, and how it introduces itself.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde_json::value::{RawValue, to_raw_value};
+use toolgate_core::clean::json::bound_text;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
 use toolgate_mcp::jsonrpc::Object;
@@ -15,6 +16,13 @@ use crate::gateway::Gateway;
 
 /// Instructions for clients of [`McpEndpoint::All`].
 const INSTRUCTIONS: &str = "Tools of several servers behind one gateway; each tool name starts with the name of its server. Prompts are named `SERVER.PROMPT`, resources `toolgate://SERVER/URI`.";
+
+/// Added where the caller has tools for scripts.
+const CODE_MODE_INSTRUCTIONS: &str = " Tools of some servers are called from scripts: list them with `listToolFiles`, read their stubs with `readToolFile`, and run a script with `executeToolCode`.";
+
+/// Maximum size of the instructions of one server, and of all together.
+const MAX_SERVER_INSTRUCTIONS_BYTES: usize = 2 * 1024;
+const MAX_INSTRUCTIONS_BYTES: usize = 16 * 1024;
 
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
 
@@ -69,31 +77,36 @@ impl McpEndpoint {
     }
 
     /// Returns the result of `initialize`.
-    pub(super) fn initialize_result(&self, gateway: &Gateway, version: &str) -> Box<RawValue> {
+    pub(super) fn initialize_result(
+        &self,
+        gateway: &Gateway,
+        caller: &Caller,
+        version: &str,
+    ) -> Box<RawValue> {
         let result = Object::new()
             .text("protocolVersion", version)
             .raw("capabilities", CAPABILITIES)
             .raw("serverInfo", server_info());
-        to_raw(&self.append_instructions(result, gateway))
+        to_raw(&self.append_instructions(result, gateway, caller))
     }
 
     /// Returns the result of `server/discover`.
-    pub(super) fn discover_result(&self, gateway: &Gateway) -> Box<RawValue> {
+    pub(super) fn discover_result(&self, gateway: &Gateway, caller: &Caller) -> Box<RawValue> {
         let versions =
             to_raw_value(&SUPPORTED_VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
         let result = Object::new()
             .raw("supportedVersions", &versions)
             .raw("capabilities", CAPABILITIES);
-        to_raw(&self.append_instructions(result, gateway))
+        to_raw(&self.append_instructions(result, gateway, caller))
     }
 
-    fn append_instructions(&self, object: Object, gateway: &Gateway) -> Object {
+    fn append_instructions(&self, object: Object, gateway: &Gateway, caller: &Caller) -> Object {
         let instructions = match self {
-            Self::All => Some(Cow::Borrowed(INSTRUCTIONS)),
-            Self::Server(name) => server_instructions(gateway, name).map(Cow::Owned),
+            Self::All => Some(all_instructions(gateway, caller)),
+            Self::Server(name) => server_instructions(gateway, name),
             Self::Virtual(name) => {
                 let server = gateway.tools().virtual_server(name);
-                server.and_then(|server| server.description.map(Cow::Owned))
+                server.and_then(|server| server.description)
             }
         };
         match instructions {
@@ -101,6 +114,34 @@ impl McpEndpoint {
             None => object,
         }
     }
+}
+
+/// Returns the instructions of all servers that have tools for the caller, after the gateway's own.
+fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
+    let mut text = INSTRUCTIONS.to_owned();
+    let Ok(scope) = gateway.scope(caller, &Filters::default()) else {
+        return text;
+    };
+    if scope.has_code_mode_tools() {
+        text.push_str(CODE_MODE_INSTRUCTIONS);
+    }
+    let servers: BTreeSet<&ServerName> = scope
+        .tools()
+        .map(|(entry, _)| &entry.tool.id.server)
+        .collect();
+    for name in servers {
+        let Some(mut instructions) = server_instructions(gateway, name) else {
+            continue;
+        };
+        bound_text(&mut instructions, MAX_SERVER_INSTRUCTIONS_BYTES);
+        let section = format!("\n\n# {name}\n{instructions}");
+        if text.len() + section.len() > MAX_INSTRUCTIONS_BYTES {
+            text.push_str("\n\nFurther servers have instructions that are left out here.");
+            break;
+        }
+        text.push_str(&section);
+    }
+    text
 }
 
 fn server_instructions(gateway: &Gateway, name: &ServerName) -> Option<String> {

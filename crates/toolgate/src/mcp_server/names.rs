@@ -1,11 +1,15 @@
 //! Names that stay unique across servers: qualified URIs and prompt names, also inside results.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use toolgate_core::catalog::replace_text_member;
+use toolgate_core::Catalog;
+use toolgate_core::catalog::{ItemKind, ServerListing, replace_text_member};
+use toolgate_core::json::may_contain;
 use toolgate_core::name::ServerName;
 
 const SCHEME: &str = "toolgate://";
@@ -19,6 +23,22 @@ pub(super) fn qualify_uri(server: &ServerName, uri: &str) -> String {
 pub(super) fn split_uri(uri: &str) -> Option<(ServerName, &str)> {
     let (server, uri) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     Some((ServerName::parse(server).ok()?, uri))
+}
+
+/// Returns a key that sorts items in the order of the server's own list.
+pub(super) fn position_key(
+    listing: Option<&Arc<ServerListing>>,
+    kind: ItemKind,
+    key: &str,
+) -> String {
+    let position = listing.map_or(usize::MAX, |listing| listing.position(kind, key));
+    format!("{position:020} {key}")
+}
+
+/// Returns whether a server lists a resource.
+pub(super) fn is_listed_resource(catalog: &Catalog, server: &ServerName, uri: &str) -> bool {
+    let listing = catalog.listing(server);
+    listing.is_some_and(|listing| listing.resources.iter().any(|item| item.key == uri))
 }
 
 /// Qualifies a prompt with its server's name. Server names contain no dots.
@@ -53,6 +73,60 @@ pub(super) fn qualify_uri_member(object: &RawValue, server: &ServerName) -> Box<
         Some(uri) => replace_text_member(object, "uri", &qualify_uri(server, uri)),
         None => object.to_owned(),
     }
+}
+
+/// Qualifies the URIs in the `_meta` of an object that name resources: those of MCP Apps (`ui://`), which
+/// need not be listed, and those that the server lists. All other bytes stay unchanged.
+pub(super) fn qualify_meta<'a>(
+    object: &'a RawValue,
+    server: &ServerName,
+    is_listed: &dyn Fn(&str) -> bool,
+) -> Cow<'a, RawValue> {
+    let text = object.get();
+    if !may_contain(text, "_meta") || !text.contains("://") {
+        return Cow::Borrowed(object);
+    }
+    Cow::Owned(map_member(object, "_meta", |meta| {
+        let value: Value = serde_json::from_str(meta.get()).unwrap_or_default();
+        let mut uris = BTreeSet::new();
+        collect_texts(&value, &mut |text| {
+            if text.starts_with("ui://") || is_listed(text) {
+                uris.insert(text.to_owned());
+            }
+        });
+        let qualified = uris.iter().fold(meta.get().to_owned(), |meta, uri| {
+            replace_text_value(&meta, uri, &qualify_uri(server, uri))
+        });
+        RawValue::from_string(qualified).unwrap_or_else(|_| meta.to_owned())
+    }))
+}
+
+fn collect_texts(value: &Value, found: &mut dyn FnMut(&str)) {
+    match value {
+        Value::String(text) => found(text),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, found)),
+        Value::Object(members) => {
+            let values = members.values();
+            values.for_each(|value| collect_texts(value, found));
+        }
+        _ => {}
+    }
+}
+
+/// Replaces a string of a JSON text where it is a value, and not the name of a member.
+fn replace_text_value(json: &str, from: &str, to: &str) -> String {
+    let [from, to] = [from, to].map(|text| Value::from(text).to_string());
+    let mut replaced = String::with_capacity(json.len() + to.len());
+    let mut rest = json;
+    while let Some(at) = rest.find(&from) {
+        let (before, found) = rest.split_at(at);
+        let (found, after) = found.split_at(from.len());
+        replaced.push_str(before);
+        let is_name = after.trim_start().starts_with(':');
+        replaced.push_str(if is_name { found } else { &to });
+        rest = after;
+    }
+    replaced + rest
 }
 
 /// Replaces each item of a list in a result.
@@ -90,6 +164,23 @@ pub(super) fn map_member(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uris_of_resources_in_meta_are_qualified_and_other_bytes_kept() {
+        let server = ServerName::parse("s").unwrap();
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let is_listed = |uri: &str| uri == "file:///a";
+        let tool = raw(
+            r#"{"name":"ui://x","_meta":{"ui":{"resourceUri":"ui://x"},"ui://x" : 1e400,"l":["file:///a","file:///b"]}}"#,
+        );
+        let qualified = qualify_meta(&tool, &server, &is_listed);
+        assert_eq!(
+            qualified.get(),
+            r#"{"name":"ui://x","_meta":{"ui":{"resourceUri":"toolgate://s/ui://x"},"ui://x" : 1e400,"l":["toolgate://s/file:///a","file:///b"]}}"#
+        );
+        let plain = raw(r#"{"name": "a", "url": "ui://x"}"#);
+        assert_eq!(qualify_meta(&plain, &server, &is_listed).get(), plain.get());
+    }
 
     #[test]
     fn qualified_names_round_trip() {

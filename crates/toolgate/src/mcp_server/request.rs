@@ -165,7 +165,7 @@ impl RequestHandler {
                 return self.list_tools(cursor.as_deref()).map(|page| page.to_raw());
             }
             Method::Ping => Ok(jsonrpc::empty_object()),
-            Method::Discover => Ok(self.endpoint.discover_result(self.gateway())),
+            Method::Discover => Ok(self.endpoint.discover_result(self.gateway(), &self.caller)),
             Method::SetLogLevel(level) => Ok(self.set_log_level(level)),
             Method::ListResources { cursor } => self.list_resources(cursor.as_deref()),
             Method::ListTemplates { cursor } => self.list_templates(cursor.as_deref()),

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
-use toolgate_core::catalog::{ListedItem, ServerListing, replace_text_member};
+use toolgate_core::catalog::{self, ListedItem, ServerListing, replace_text_member};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::ServerItem;
 use toolgate_core::scope::AccessView;
@@ -11,13 +11,14 @@ use toolgate_mcp::jsonrpc::{INVALID_PARAMS, Object, RESOURCE_NOT_FOUND, RpcError
 use toolgate_mcp::lane::UpstreamRequest;
 
 use super::method::{CompleteParams, PromptParams};
-use super::names::{self, map_items, map_member, qualify_links, qualify_uri_member};
+use super::names::{self, map_items, map_member, qualify_links, qualify_meta, qualify_uri_member};
 use super::page::encode_page;
 use super::request::{RequestHandler, to_rpc_error};
 use crate::call::CallError;
 
 /// Describes how one kind of item is listed.
 struct ItemKind {
+    listed: catalog::ItemKind,
     member: &'static str,
     key: &'static str,
     items: fn(&ServerListing) -> &[ListedItem],
@@ -44,6 +45,7 @@ struct Reference {
 impl RequestHandler {
     pub(super) fn list_resources(&self, cursor: Option<&str>) -> RpcResult {
         let kind = ItemKind {
+            listed: catalog::ItemKind::Resource,
             member: "resources",
             key: "uri",
             items: |listing| &listing.resources,
@@ -55,6 +57,7 @@ impl RequestHandler {
 
     pub(super) fn list_templates(&self, cursor: Option<&str>) -> RpcResult {
         let kind = ItemKind {
+            listed: catalog::ItemKind::Template,
             member: "resourceTemplates",
             key: "uriTemplate",
             items: |listing| &listing.templates,
@@ -66,6 +69,7 @@ impl RequestHandler {
 
     pub(super) fn list_prompts(&self, cursor: Option<&str>) -> RpcResult {
         let kind = ItemKind {
+            listed: catalog::ItemKind::Prompt,
             member: "prompts",
             key: "name",
             items: |listing| &listing.prompts,
@@ -105,11 +109,14 @@ impl RequestHandler {
                     continue;
                 }
                 items.push(if self.endpoint.single_server().is_some() {
-                    (item.key.clone(), item.definition.clone())
+                    let key = names::position_key(Some(server_listing), kind.listed, &item.key);
+                    (key, item.definition.clone())
                 } else {
                     let name = (kind.name)(server, &item.key);
                     let definition = replace_text_member(&item.definition, kind.key, &name);
-                    (name, definition)
+                    let is_listed = |uri: &str| names::is_listed_resource(&catalog, server, uri);
+                    let qualified = qualify_meta(&definition, server, &is_listed).into_owned();
+                    (name, qualified)
                 });
             }
         }
@@ -130,8 +137,11 @@ impl RequestHandler {
         if self.endpoint.single_server().is_some() {
             return Ok(result);
         }
+        let catalog = self.gateway().catalog();
         Ok(map_items(&result, "contents", |content| {
-            qualify_uri_member(content, &server)
+            let content = qualify_uri_member(content, &server);
+            let is_listed = |uri: &str| names::is_listed_resource(&catalog, &server, uri);
+            qualify_meta(&content, &server, &is_listed).into_owned()
         }))
     }
 

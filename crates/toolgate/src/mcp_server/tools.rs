@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use toolgate_core::catalog::ItemKind;
 use toolgate_core::catalog::repair::to_legacy_tool;
 use toolgate_core::scope::Scope;
 use toolgate_mcp::handshake::Era;
@@ -15,7 +16,7 @@ use toolgate_mcp::jsonrpc::{
 use super::approval::CallReply;
 use super::era_adapter::{Caching, adapt_result};
 use super::method::ToolCallParams;
-use super::names::{map_items, qualify_links};
+use super::names::{self, map_items, qualify_links, qualify_meta};
 use super::page::encode_page;
 use super::request::{RequestHandler, server_rpc_error};
 use super::tool_pages::{EncodedToolPage, ListFormat};
@@ -44,32 +45,47 @@ impl RequestHandler {
         self.server.tool_pages().get(&scope, format, encode)
     }
 
-    /// Returns the tools of a scope for the client's era, sorted by their names at this endpoint.
+    /// Returns the tools of a scope for the client's era, each with the key that it is sorted by: its name
+    /// at this endpoint, or its position in the list of the only server.
     fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, Cow<'a, RawValue>)> {
-        let mut tools: Vec<(String, &RawValue)> = if self.endpoint.single_server().is_some() {
-            scope
-                .tools()
-                .map(|(entry, _)| (entry.tool.id.tool.to_string(), &*entry.tool.definition))
-                .collect()
-        } else {
-            let code = if scope.has_code_mode_tools() {
-                code_mode::definitions()
-            } else {
-                &[]
-            };
-            scope
-                .direct_tools()
-                .map(|(entry, _)| (entry.alias.to_string(), entry.aliased_definition()))
-                .chain(code.iter().map(|(name, raw)| (name.clone(), &**raw)))
-                .collect()
+        let catalog = self.gateway().catalog();
+        let mut tools: Vec<(String, Cow<'_, RawValue>)> = match self.endpoint.single_server() {
+            Some(server) => {
+                let listing = catalog.listing(server);
+                let tools = scope.tools().map(|(entry, _)| {
+                    let name = entry.tool.id.tool.as_str();
+                    let key = names::position_key(listing, ItemKind::Tool, name);
+                    (key, Cow::Borrowed(&*entry.tool.definition))
+                });
+                tools.collect()
+            }
+            None => {
+                let code = if scope.has_code_mode_tools() {
+                    code_mode::definitions()
+                } else {
+                    &[]
+                };
+                let tools = scope.direct_tools().map(|(entry, _)| {
+                    let server = &entry.tool.id.server;
+                    let is_listed = |uri: &str| names::is_listed_resource(&catalog, server, uri);
+                    let definition = qualify_meta(entry.aliased_definition(), server, &is_listed);
+                    (entry.alias.to_string(), definition)
+                });
+                let code = code.iter();
+                tools
+                    .chain(code.map(|(name, raw)| (name.clone(), Cow::Borrowed(&**raw))))
+                    .collect()
+            }
         };
         tools.sort_by(|a, b| a.0.cmp(&b.0));
-        let adapt = |definition| match self.era {
-            Era::Legacy => to_legacy_tool(definition),
-            Era::Modern => Cow::Borrowed(definition),
-        };
-        let tools = tools.into_iter();
-        tools.map(|(name, raw)| (name, adapt(raw))).collect()
+        if self.era == Era::Legacy {
+            for (_, definition) in &mut tools {
+                if let Cow::Owned(adapted) = to_legacy_tool(definition) {
+                    *definition = Cow::Owned(adapted);
+                }
+            }
+        }
+        tools
     }
 
     pub(super) async fn call_tool(&self, params: ToolCallParams) -> RpcResult {
@@ -92,10 +108,19 @@ impl RequestHandler {
     fn client_result(&self, outcome: Outcome) -> Box<RawValue> {
         let Outcome { tool, result, .. } = outcome;
         let raw = result.into_raw();
-        if self.endpoint.single_server().is_some() || !raw.get().contains("\"resource") {
-            raw
-        } else {
+        if self.endpoint.single_server().is_some() {
+            return raw;
+        }
+        let catalog = self.gateway().catalog();
+        let is_listed = |uri: &str| names::is_listed_resource(&catalog, &tool.server, uri);
+        let raw = match qualify_meta(&raw, &tool.server, &is_listed) {
+            Cow::Owned(qualified) => qualified,
+            Cow::Borrowed(_) => raw,
+        };
+        if raw.get().contains("\"resource") {
             map_items(&raw, "content", |block| qualify_links(block, &tool.server))
+        } else {
+            raw
         }
     }
 }

@@ -35,7 +35,9 @@ impl Connection {
             filters,
         };
         let gateway = self.server.gateway();
-        let result = self.endpoint.initialize_result(gateway, initialize.version);
+        let result = self
+            .endpoint
+            .initialize_result(gateway, &self.caller, initialize.version);
         let session = match &self.dedicated {
             Some(client) => {
                 let channel = client.channel.clone();
