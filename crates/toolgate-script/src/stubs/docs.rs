@@ -45,12 +45,6 @@ pub(super) fn format_docs(
     if !text.ends_with("\"\"\"") {
         text.push_str("\n\n    ");
     }
-    if let Some(error) = schemas.input_error() {
-        let _ = write!(
-            text,
-            "The input schema cannot be read ({error}), so the parameters are unknown.\n\n    "
-        );
-    }
     if !parameters.is_empty() {
         text.push_str("Args:");
     }

@@ -25,16 +25,12 @@ const MAX_SCHEMA_PARTS: usize = 64;
 /// Maximum number of alternative schemas kept for one parameter.
 const MAX_ALTERNATIVES: usize = 16;
 
-const UNREADABLE_SCHEMA_COMMENT: &str = "parameters unknown (unreadable schema)";
-
 /// The parsed schemas of a tool.
 #[derive(Debug)]
 pub(super) struct Schemas {
-    /// Null if the tool has no input schema or it cannot be parsed.
+    /// Null if the tool has no input schema.
     input: Value,
-    /// Reason why the input schema cannot be parsed.
-    input_error: Option<String>,
-    /// `None` if absent, unreadable, or not an object: the result is then untyped.
+    /// `None` if absent or not an object: the result is then untyped.
     output: Option<Value>,
 }
 
@@ -50,26 +46,13 @@ pub(super) struct SignatureParameter<'a> {
 }
 
 impl Schemas {
-    /// Parses the schemas. Both are valid JSON, but may be nested too deeply to be read.
+    /// Parses the schemas. Definitions whose schemas cannot be read are not in the catalog.
     pub(super) fn parse(input: Option<&RawValue>, output: Option<&RawValue>) -> Self {
-        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get());
-        let (input, input_error) = match input.map(value) {
-            Some(Ok(input)) => (input, None),
-            Some(Err(error)) => (Value::Null, Some(error.to_string())),
-            None => (Value::Null, None),
-        };
+        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
         Self {
-            input,
-            input_error,
-            output: output
-                .and_then(|raw| value(raw).ok())
-                .filter(Value::is_object),
+            input: input.and_then(value).unwrap_or_default(),
+            output: output.and_then(value).filter(Value::is_object),
         }
-    }
-
-    /// Reason why the input schema cannot be read. The server validates the arguments of such a tool.
-    pub(super) fn input_error(&self) -> Option<&str> {
-        self.input_error.as_deref()
     }
 
     /// Returns the parameters: required ones first, otherwise in the schema's order.
@@ -98,7 +81,7 @@ impl Schemas {
             .collect()
     }
 
-    /// Returns whether a tool without named parameters accepts arguments: it has no readable schema, or its
+    /// Returns whether a tool without named parameters accepts arguments: it has no schema, or its
     /// schema allows additional properties.
     fn takes_anything(&self) -> bool {
         match &self.input {
@@ -133,16 +116,10 @@ impl Schemas {
 pub(super) fn signature_line(identifier: &str, schemas: &Schemas, description: &str) -> String {
     let head = head(identifier, schemas);
     let sentence = first_sentence(description, MAX_COMMENT_CHARS);
-    let comments: Vec<&str> = [UNREADABLE_SCHEMA_COMMENT]
-        .into_iter()
-        .filter(|_| schemas.input_error.is_some())
-        .chain([sentence.as_str()])
-        .filter(|comment| !comment.is_empty())
-        .collect();
-    if comments.is_empty() {
+    if sentence.is_empty() {
         head
     } else {
-        format!("{head}  # {}", comments.join(": "))
+        format!("{head}  # {sentence}")
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_core::catalog::{ItemKind, ServerListing};
+use toolgate_core::catalog::{ItemKind, ItemOutcome, ListingProblem, ServerListing};
 use toolgate_core::name::ServerName;
 
 use super::*;
@@ -16,7 +16,9 @@ fn tools(server: &str, definitions: &[Value]) -> Vec<Arc<catalog::Tool>> {
         let raw = serde_json::value::to_raw_value(definition).unwrap();
         listing.add(&server, ItemKind::Tool, &raw);
     }
-    assert!(listing.problems.is_empty(), "{:?}", listing.problems);
+    let left_out = |problem: &&ListingProblem| problem.outcome == ItemOutcome::LeftOut;
+    let left_out = listing.problems.iter().find(left_out);
+    assert!(left_out.is_none(), "{left_out:?}");
     listing.into_sorted().tools
 }
 
@@ -100,7 +102,7 @@ fn adversarial_schemas() {
         json!({"name": "huge_list_of_parameters", "inputSchema": {"type": "object", "properties": many}}),
         json!({"name": "reserved", "inputSchema": {"type": "object", "properties": {"from": {"type": "string"}, "class": {}, "import": {}, "None": {}, "from_": {}, "x-y": {}, "x_y": {}, "$filter": {}, "1st": {}, "": {}, "größe": {}}}}),
         json!({"name": "no schema"}),
-        json!({"name": "odd.schema/1", "inputSchema": {"type": "string"}}),
+        json!({"name": "odd.schema/1", "inputSchema": {"type": "object", "required": ["x"]}}),
         json!({"name": "搜索", "description": "搜索视频。返回列表。"}),
         json!({"name": "variants", "inputSchema": {"type": "object", "properties": {"all": {}}, "required": ["kind"],
             "oneOf": [{"properties": {"kind": {"const": "a"}, "a": {"type": "integer"}}, "required": ["kind", "a"]}, {"properties": {"kind": {"const": "b"}, "b": {"type": "string"}}, "required": ["kind"]}]}}),
@@ -129,32 +131,6 @@ fn adversarial_schemas() {
         wires.contains(&("from_", "from_")) && wires.contains(&("import_", "import")),
         "{wires:?}"
     );
-}
-
-#[test]
-fn unreadable_input_schema_is_not_shown_as_taking_anything() {
-    let depth = 200;
-    let nested = format!(
-        "{}{}",
-        r#"{"items":"#.repeat(depth) + "true",
-        "}".repeat(depth)
-    );
-    let text = format!(r#"{{"name":"t","description":"Does it.","inputSchema":{nested}}}"#);
-    let definition = serde_json::value::RawValue::from_string(text).unwrap();
-    let server = ServerName::parse("s").unwrap();
-    let mut listing = ServerListing::default();
-    listing.add(&server, ItemKind::Tool, &definition);
-    let bindings = Bindings::new(&listing.into_sorted().tools);
-    assert_eq!(
-        signature(&bindings),
-        "def t(**arguments) -> Any:  # parameters unknown (unreadable schema): Does it"
-    );
-    let docs = bindings.docs("s", "t").unwrap();
-    assert!(
-        docs.contains("The input schema cannot be read (recursion limit exceeded"),
-        "{docs}"
-    );
-    check_file(&read(&bindings, "s"));
 }
 
 #[test]
@@ -307,36 +283,35 @@ fn reads_line_ranges() {
     let bindings = Bindings::new(&tools_with_names("s", &["one", "two"]));
     let lines = |start, end| bindings.read(FileLevel::Server, "s", start, end).unwrap();
     let header = "# s.tool(name=value); more: getToolDocs(\"s\", \"tool\")\n";
-    let all = format!("{header}def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n");
+    let all = format!("{header}def one() -> Any:\ndef two() -> Any:\n");
     for (start, end, expected) in [
         (None, None, all.clone()),
         (Some(1), Some(usize::MAX), all),
         (
             Some(2),
             None,
-            "def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n# lines 2-3 of 3\n"
-                .to_owned(),
+            "def one() -> Any:\ndef two() -> Any:\n# lines 2-3 of 3\n".to_owned(),
         ),
         (
             Some(2),
             Some(2),
-            "def one(**arguments) -> Any:\n# lines 2-2 of 3\n".to_owned(),
+            "def one() -> Any:\n# lines 2-2 of 3\n".to_owned(),
         ),
         (Some(0), Some(1), format!("{header}# lines 1-1 of 3\n")),
         (
             Some(9),
             None,
-            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
         (
             Some(3),
             Some(1),
-            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
         (
             Some(usize::MAX),
             Some(0),
-            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
     ] {
         assert_eq!(lines(start, end), expected, "{start:?} {end:?}");

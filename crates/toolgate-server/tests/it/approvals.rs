@@ -364,17 +364,14 @@ async fn api_rules_apply_until_the_file_changes() {
         .expect_status(200);
     request_approval(&gate.caller()).await;
     gate.edit(&toml.replace("zoo_fail", "zoo_empty"));
-    eventually(
-        "the rules of the file are in effect",
-        WAIT_TIMEOUT,
-        async || {
-            let message = gate.caller().call("zoo_empty", &json!({})).await;
-            (message["content"] != "").then_some(())
-        },
-    )
+    // The source is shown once the rules are in effect.
+    eventually("the rules of the file apply", WAIT_TIMEOUT, async || {
+        (gate.json("/api/permissions").await["source"] == "file").then_some(())
+    })
     .await;
+    let message = gate.caller().call("zoo_empty", &json!({})).await;
+    assert_ne!(message["content"], "", "{message}");
     assert_hello_runs(&gate.caller()).await;
-    assert_eq!(gate.json("/api/permissions").await["source"], "file");
 }
 
 #[tokio::test]
