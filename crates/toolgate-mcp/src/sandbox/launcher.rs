@@ -1,7 +1,7 @@
 //! Launcher processes: restrict themselves and then execute the command of a server.
 //!
 //! The gateway starts one with `LAUNCH_FLAG` or `PROBE_FLAG`, a profile as JSON, and the command with its
-//! arguments. Its environment and working directory are those of the server. It becomes the [`supervisor`],
+//! arguments. Its environment and working directory are those of the server. It becomes the supervisor,
 //! which starts another one with `RESTRICT_FLAG`; that one becomes the server. A program that embeds the
 //! gateway calls [`main`] at the start of its own `main` if [`is_launcher_process`] returns true.
 
