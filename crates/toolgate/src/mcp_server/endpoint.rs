@@ -1,7 +1,5 @@
 //! The part of the gateway that a client connects to, and how it introduces itself.
 
-use std::collections::BTreeSet;
-
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::clean::json::bound_text;
 use toolgate_core::name::ServerName;
@@ -125,10 +123,13 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
     if scope.has_code_mode_tools() {
         text.push_str(CODE_MODE_INSTRUCTIONS);
     }
-    let servers: BTreeSet<&ServerName> = scope
+    let mut servers: Vec<&ServerName> = scope
         .tools()
         .map(|(entry, _)| &entry.tool.id.server)
         .collect();
+    servers.dedup();
+    servers.sort();
+    servers.dedup();
     for name in servers {
         let Some(mut instructions) = server_instructions(gateway, name) else {
             continue;
