@@ -188,8 +188,7 @@ impl RequestContext {
             || client.is_some_and(|client| declares(&client.capabilities, "elicitation"))
     }
 
-    /// Returns whether a server may prompt the client's user during a call. Modern clients are
-    /// prompted through results instead, so their calls do not wait.
+    /// Returns whether a server may prompt the client's user during a call.
     pub(crate) fn may_prompt_user(&self) -> bool {
         self.declares("elicitation") || self.declares("sampling")
     }

@@ -17,7 +17,6 @@ use toolgate_core::config::{CapacityLimits, PerSession, ServerConfig, ServerConn
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
-use crate::activity::ServerBusy;
 use crate::client_handler::SessionClient;
 use crate::fair_queue::Owner;
 use crate::handshake::Era;
@@ -114,27 +113,12 @@ impl LaneSlot {
         self.calls.is_empty() && self.last_used.lock().elapsed() > timeout
     }
 
-    /// Waits until no other call is in flight, where that matters.
-    async fn wait_for_turn(
-        &self,
-        server: &ServerName,
-        within: Duration,
-    ) -> Result<Option<OwnedSemaphorePermit>, AccessError> {
-        let Some(turns) = &self.turns else {
-            return Ok(None);
-        };
-        let turn = Arc::clone(turns).acquire_owned();
-        let busy = || AccessError::Busy {
-            server: server.clone(),
-            busy: ServerBusy {
-                in_flight: 1,
-                waiting: self.calls.len().saturating_sub(1),
-                of_key: false,
-            },
-        };
-        let turn = tokio::time::timeout(within, turn).await;
-        // The semaphore is never closed.
-        turn.map_err(|_| busy())?.map(Some).map_err(|_| busy())
+    /// Takes the turn of a call where only one may be in flight; `None` if another one is.
+    fn try_take_turn(&self) -> Option<Option<OwnedSemaphorePermit>> {
+        match &self.turns {
+            Some(turns) => Arc::clone(turns).try_acquire_owned().ok().map(Some),
+            None => Some(None),
+        }
     }
 
     async fn close(&self) {
@@ -358,7 +342,11 @@ impl Registry {
         };
         match opened {
             Ok(Ok(lane)) => {
-                call.turn = slot.wait_for_turn(&key.server, within).await?;
+                // A call beside one that waits for an answer can do without being asked.
+                let Some(turn) = slot.try_take_turn() else {
+                    return Ok(None);
+                };
+                call.turn = turn;
                 let lane = lane.clone();
                 Ok(Some(SessionLane { lane, call }))
             }

@@ -204,14 +204,15 @@ fn admit_connection(request: &Request, key: Option<&Arc<str>>) -> Result<(), Api
 }
 
 /// Returns whether the headers of a request say that it will be counted against the rate limit of its
-/// key. A message to `/mcp` may be of any kind, but only a call needs a large body.
+/// key. A message of an MCP client may be of any kind, but only a call needs a large body.
 fn is_counted(request: &Request) -> bool {
     let headers = request.headers();
     if request.method() != Method::POST {
         return false;
     }
-    if !request.uri().path().starts_with("/mcp") {
-        return request.uri().path() != COUNT_TOKENS_PATH;
+    let path = request.uri().path();
+    if !path.starts_with("/mcp") && path != "/messages" {
+        return path != COUNT_TOKENS_PATH;
     }
     let length = headers
         .get(CONTENT_LENGTH)

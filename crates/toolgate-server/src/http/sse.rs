@@ -4,6 +4,7 @@
 //! sent on the stream.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
@@ -13,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply};
@@ -27,6 +28,8 @@ use super::request::{self, OwnedHeaders, RequestId};
 
 /// Messages queued for a slow client.
 const QUEUE_SIZE: usize = 256;
+/// Messages of one client in progress, including those whose answers wait to be read.
+const MAX_MESSAGES: usize = 64;
 
 /// The open streams, by the id in the URL for messages.
 #[derive(Debug, Default)]
@@ -40,6 +43,8 @@ struct SseClient {
     connection: Connection,
     caller: Caller,
     answers: mpsc::Sender<String>,
+    /// Limits the messages in progress.
+    slots: Arc<Semaphore>,
     /// Cancelled when the stream ends.
     ended: CancellationToken,
 }
@@ -91,9 +96,14 @@ pub(crate) async fn post_message(
     let client = app.sse().open.lock().get(&query.session_id).cloned();
     let client = client.filter(|client| client.caller.key() == caller.key());
     let client = client.ok_or_else(|| ApiError::not_found("unknown stream; open a new one"))?;
+    let slot = Arc::clone(&client.slots).try_acquire_owned().map_err(|_| {
+        let message = format!("{MAX_MESSAGES} messages of this stream are in progress; try again");
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "limited", message)
+    })?;
     let delivery = delivery(id, headers);
     let reply = client.connection.handle(&body, delivery);
     app.sse().tasks.spawn(async move {
+        let _slot = slot;
         tokio::select! {
             () = send_reply(reply, &client.answers) => {}
             () = client.ended.cancelled() => {}
@@ -141,6 +151,7 @@ fn open(app: &App, caller: Caller, endpoint: McpEndpoint) -> Result<Response, Ap
         connection: connection.clone(),
         caller,
         answers,
+        slots: Arc::new(Semaphore::new(MAX_MESSAGES)),
         ended: ended.clone(),
     };
     app.sse().open.lock().insert(id.clone(), client);
@@ -153,7 +164,14 @@ fn open(app: &App, caller: Caller, endpoint: McpEndpoint) -> Result<Response, Ap
         connection,
         _ended: ended.drop_guard(),
     };
-    let messages = stream::select(notifications, receive(answered, guard));
+    // The notifications end with the validity of the key, and the stream with them.
+    let end = || stream::iter([None]);
+    let notifications = notifications.map(Some).chain(end());
+    let answers = receive(answered, guard).map(Some).chain(end());
+    let messages = stream::select(notifications, answers);
+    let messages = messages
+        .take_while(|message| std::future::ready(message.is_some()))
+        .filter_map(std::future::ready);
     let messages = messages.map(|message| {
         Event::default()
             .event("message")

@@ -101,8 +101,8 @@ async fn instructions_of_all_visible_servers_are_joined() {
             .to_owned()
     };
     let of_alice = instructions(ALICE).await;
-    assert!(of_alice.contains("# ape\nFeed it."), "{of_alice}");
-    assert!(of_alice.contains("# lion\nDo not feed it."), "{of_alice}");
+    assert!(of_alice.contains("# ape\n> Feed it."), "{of_alice}");
+    assert!(of_alice.contains("# lion\n> Do not feed it."), "{of_alice}");
     assert!(of_alice.contains("executeToolCode"), "{of_alice}");
     assert!(of_alice.len() < 4096, "{}", of_alice.len());
     let of_bob = instructions(BOB).await;

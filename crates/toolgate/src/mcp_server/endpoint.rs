@@ -135,7 +135,9 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
             continue;
         };
         bound_text(&mut instructions, MAX_SERVER_INSTRUCTIONS_BYTES);
-        let section = format!("\n\n# {name}\n{instructions}");
+        // Quoted, so that a server cannot imitate the section of another one.
+        let instructions = instructions.trim().replace('\n', "\n> ");
+        let section = format!("\n\n# {name}\n> {instructions}");
         if text.len() + section.len() > MAX_INSTRUCTIONS_BYTES {
             text.push_str("\n\nFurther servers have instructions that are left out here.");
             break;

@@ -121,6 +121,15 @@ impl EventStream {
         Ok(())
     }
 
+    /// Adds a message of any size, after [`Self::wait_for_room`].
+    pub(super) fn push_in_turn(&self, message: String) {
+        let mut state = self.state.lock();
+        if !state.is_complete && state.is_awaited() {
+            state.add(message);
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Ends the stream, with a last message if there is one. It is kept whatever its size.
     pub(super) fn complete(&self, last: Option<String>) {
         let mut state = self.state.lock();
@@ -131,7 +140,7 @@ impl EventStream {
         self.changed.notify_waiters();
     }
 
-    /// Waits until a message of any size fits.
+    /// Waits until what is unread leaves room for more.
     pub(super) async fn wait_for_room(&self) {
         loop {
             let changed = self.changed.notified();

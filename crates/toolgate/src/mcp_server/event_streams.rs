@@ -16,6 +16,9 @@ use super::reply::PendingReply;
 /// Maximum size of the answers that are kept for a client that may have lost them.
 const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
 
+/// Maximum number of requests that go on although their client has left.
+const MAX_LEFT_REQUESTS: usize = 8;
+
 /// The streams of a session's requests, by number.
 #[derive(Debug, Default)]
 pub(super) struct EventStreams(Mutex<StreamTable>);
@@ -52,6 +55,7 @@ impl EventStreams {
         let mut table = self.0.lock();
         table.last += 1;
         let number = table.last;
+        table.cancel_oldest_left();
         let stream = RequestStream {
             events: Arc::new(EventStream::new(number)),
             cancel: stop.child_token(),
@@ -97,6 +101,24 @@ impl EventStreams {
         }
         for number in forgotten {
             table.streams.remove(&number);
+        }
+    }
+}
+
+impl StreamTable {
+    /// Cancels the oldest request whose client has left, if there are too many of them.
+    fn cancel_oldest_left(&mut self) {
+        let left = self.streams.iter().filter(|(_, stream)| {
+            let events = &stream.events;
+            !events.is_complete() && events.is_abandoned(Duration::ZERO)
+        });
+        let left: Vec<u64> = left.map(|(number, _)| *number).collect();
+        if left.len() < MAX_LEFT_REQUESTS {
+            return;
+        }
+        let oldest = left.first().and_then(|number| self.streams.remove(number));
+        if let Some(oldest) = oldest {
+            oldest.cancel.cancel();
         }
     }
 }

@@ -14,6 +14,10 @@ use toolgate_core::name::ServerName;
 
 const SCHEME: &str = "toolgate://";
 
+/// Maximum size of `_meta`, and number of URIs in it, that are qualified.
+const MAX_QUALIFIED_META_BYTES: usize = 64 * 1024;
+const MAX_QUALIFIED_URIS: usize = 64;
+
 /// Qualifies a server's URI or URI template with the server's name.
 pub(super) fn qualify_uri(server: &ServerName, uri: &str) -> String {
     format!("{SCHEME}{server}/{uri}")
@@ -87,10 +91,14 @@ pub(super) fn qualify_meta<'a>(
         return Cow::Borrowed(object);
     }
     Cow::Owned(map_member(object, "_meta", |meta| {
+        if meta.get().len() > MAX_QUALIFIED_META_BYTES {
+            return meta.to_owned();
+        }
         let value: Value = serde_json::from_str(meta.get()).unwrap_or_default();
         let mut uris = BTreeSet::new();
         collect_texts(&value, &mut |text| {
-            if text.starts_with("ui://") || is_listed(text) {
+            let has_room = uris.len() < MAX_QUALIFIED_URIS && text.contains("://");
+            if has_room && (text.starts_with("ui://") || is_listed(text)) {
                 uris.insert(text.to_owned());
             }
         });

@@ -247,15 +247,14 @@ impl PendingReply {
             let answer = tokio::select! {
                 biased;
                 Some(message) = message => {
-                    // Cannot be sent if the client has left for good.
-                    let _ = stream.push(message);
+                    stream.push_in_turn(message);
                     continue;
                 }
                 answer = &mut self.answer => answer,
             };
             // Messages sent before the answer must precede it.
             while let Some(message) = self.messages.try_recv() {
-                let _ = stream.push(message);
+                stream.push_in_turn(message);
             }
             return stream.complete(answer.map(|answer| jsonrpc::response(&self.id, &answer)));
         }
