@@ -108,8 +108,6 @@ impl LegacyClient {
     pub(super) fn disconnect(&self, gateway: &Gateway) {
         // Must come first, so that no new lane is opened after the existing ones are closed.
         self.disconnected.cancel();
-        // Requests may outlive the client's connection, but not its session.
-        self.in_flight.cancel_all();
         self.cancel_client_requests();
         self.resources.close();
         gateway.servers().end_session(&self.id);
