@@ -142,6 +142,25 @@ async fn call_is_cancelled_if_its_client_does_not_return() {
 }
 
 #[tokio::test]
+async fn call_whose_client_has_left_ends_with_its_session() {
+    let gate = start("").await;
+    let session = open_session(&gate).await;
+    let body = call(1, "zoo_sleep", &json!({"ms": 600_000}));
+    let sent = with_accept(session.headers());
+    let mut stream = EventStream::new(gate.post("/mcp", &body, sent).await);
+    stream.next_where("the first event", Value::is_null).await;
+    drop(stream);
+    session.end(&gate).await;
+    eventually("the call is cancelled", WAIT_TIMEOUT, async || {
+        let metrics = gate.get("/metrics").await.text().await.unwrap();
+        metrics
+            .contains("in_flight{server=\"zoo\"} 0")
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn notifications_wait_for_a_client_that_reconnects() {
     let gate = start("").await;
     let session = open_session(&gate).await;

@@ -86,6 +86,13 @@ impl EventStreams {
         });
     }
 
+    /// Cancels all requests, also those whose clients have left.
+    pub(super) fn cancel_all(&self) {
+        for (_, stream) in std::mem::take(&mut self.0.lock().streams) {
+            stream.cancel.cancel();
+        }
+    }
+
     /// Forgets the oldest answers beyond what may be kept.
     fn forget_oldest(&self) {
         let mut table = self.0.lock();

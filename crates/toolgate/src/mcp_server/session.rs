@@ -116,6 +116,12 @@ impl Session {
         }
     }
 
+    /// Ends the session with everything that belongs to it.
+    pub(super) fn disconnect(&self, gateway: &Gateway) {
+        self.client.disconnect(gateway);
+        self.streams.cancel_all();
+    }
+
     pub(super) fn mark_used(&self) {
         *self.last_used.lock() = Instant::now();
     }

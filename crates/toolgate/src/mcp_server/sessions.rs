@@ -91,7 +91,7 @@ impl Sessions {
             let key = ended.owner.caller.key();
             self.gateway
                 .report_bound(bound, key.map_or("", |key| &**key));
-            ended.client.disconnect(&self.gateway);
+            ended.disconnect(&self.gateway);
         }
     }
 
@@ -125,7 +125,7 @@ impl Sessions {
             ended
         };
         if let Some(session) = ended {
-            session.client.disconnect(&self.gateway);
+            session.disconnect(&self.gateway);
         }
     }
 
