@@ -11,6 +11,7 @@ pub mod discovery;
 pub mod environment;
 pub mod fair_queue;
 pub mod handshake;
+pub mod inherited_files;
 pub mod jsonrpc;
 pub mod lane;
 pub mod large;

@@ -28,7 +28,7 @@ use toolgate_core::config::{
 use crate::processes::Supervisors;
 use crate::transport::stdio::{ChildCommand, LauncherCall};
 pub(crate) use denial::DenialHints;
-use hidden::HiddenPaths;
+use hidden::{HiddenLocation, HiddenPaths};
 use memory::MemoryLimiter;
 pub(crate) use memory::{MemoryExceeded, MemoryLimit};
 pub use report::{Measure, MeasureReport, Mechanism, SandboxReport};
@@ -45,7 +45,7 @@ pub struct ServerLauncher(Arc<Inner>);
 struct Inner {
     program: PathBuf,
     /// Files and directories of the gateway that servers do not see.
-    hidden: Vec<PathBuf>,
+    hidden: Vec<HiddenLocation>,
     memory: MemoryLimiter,
     /// Reports by probed command.
     reports: Mutex<HashMap<String, Arc<SandboxReport>>>,
@@ -98,7 +98,7 @@ impl ServerLauncher {
     pub fn new(program: PathBuf, hidden: Vec<PathBuf>) -> Self {
         Self(Arc::new(Inner {
             program,
-            hidden,
+            hidden: hidden.into_iter().map(HiddenLocation::new).collect(),
             memory: MemoryLimiter::default(),
             reports: Mutex::default(),
         }))
@@ -110,7 +110,7 @@ impl ServerLauncher {
         command: &ChildCommand,
         sandbox: &Sandbox,
     ) -> Arc<SandboxReport> {
-        let hidden = HiddenPaths::new(&self.0.hidden, command);
+        let hidden = self.hidden_paths(command);
         let profile = self.profile(sandbox, &hidden);
         // Besides the profile, only these decide what can be enforced.
         let place = |name| command.env.iter().find(|(variable, _)| variable == name);
@@ -200,7 +200,7 @@ impl ServerLauncher {
             pid_namespace: in_force
                 .iter()
                 .any(|(_, mechanism)| *mechanism == Mechanism::PidNamespace),
-            ..self.profile(sandbox, &HiddenPaths::new(&self.0.hidden, command))
+            ..self.profile(sandbox, &self.hidden_paths(command))
         };
         let supervisors = if profile.pid_namespace {
             Supervisors::RootAndFirstChild
@@ -222,9 +222,18 @@ impl ServerLauncher {
             ServerConnection::Stdio(StdioConnection {
                 sandbox: Sandbox::Strict(strict),
                 ..
-            }) => Some(DenialHints::new(&server.name, strict, &self.0.hidden)),
+            }) => Some(DenialHints::new(&server.name, strict, &self.locations())),
             _ => None,
         }
+    }
+
+    fn locations(&self) -> Vec<PathBuf> {
+        let locations = self.0.hidden.iter();
+        locations.flat_map(HiddenLocation::paths).collect()
+    }
+
+    fn hidden_paths(&self, command: &ChildCommand) -> HiddenPaths {
+        HiddenPaths::new(&self.locations(), command)
     }
 
     fn profile(&self, sandbox: &Sandbox, hidden: &HiddenPaths) -> Profile {

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     if toolgate::server_launcher::is_launcher_process() {
         return toolgate::server_launcher::main();
     }
+    toolgate::inherited_files::close_on_exec();
     match process::protect_memory().and_then(|()| cli::run()) {
         Ok(code) => code,
         Err(error) => {

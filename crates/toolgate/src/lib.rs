@@ -43,6 +43,8 @@ pub mod call;
 pub mod caller;
 #[cfg_attr(not(feature = "code-mode"), path = "code_mode/disabled.rs")]
 mod code_mode;
+#[doc(hidden)] // for the API of the binary
+pub mod concurrent;
 mod conversations;
 pub mod config {
     //! The configuration: loading it from text, with findings that point to its source, and
@@ -57,6 +59,7 @@ pub mod engine;
 pub mod event;
 mod event_channel;
 pub mod gateway;
+mod held_bytes;
 pub mod hook;
 mod load;
 pub mod mcp_server;
@@ -81,6 +84,8 @@ pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, Too
 pub use caller::{CallOrigin, Caller};
 pub use event::{GatewayEvent, GatewayEvents};
 pub use gateway::{Gateway, GatewayBuilder, LocalServerOptions};
+#[doc(hidden)] // for the API of the binary
+pub use held_bytes::{HeldBytes, HeldFull, Hold};
 pub use hook::{
     CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review,
     RunEvent, RunEventKind,
@@ -96,6 +101,7 @@ pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{
     Catalog, Config, NameStyle, ServerName, ToolId, ToolName, catalog, policy, scope,
 };
+pub use toolgate_mcp::inherited_files;
 /// Processes large requests; only the binary needs it.
 #[doc(hidden)]
 pub use toolgate_mcp::large;

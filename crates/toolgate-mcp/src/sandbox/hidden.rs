@@ -4,7 +4,11 @@
 //! rotation of a secret, would be visible. So the directory of a file is covered if it contains nothing else.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::transport::stdio::ChildCommand;
 
@@ -20,6 +24,14 @@ const KUBERNETES_PREFIX: &str = "..";
 /// Maximum number of links that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
+/// A file or directory to hide. It is held open, so that it is found where a server has moved it by renaming a
+/// directory above it.
+#[derive(Debug)]
+pub(super) struct HiddenLocation {
+    path: PathBuf,
+    opened: OnceLock<File>,
+}
+
 /// What is hidden from one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HiddenPaths {
@@ -27,6 +39,52 @@ pub(super) struct HiddenPaths {
     pub(super) paths: Vec<PathBuf>,
     /// Files that are covered without their directory.
     pub(super) replaceable: Vec<PathBuf>,
+}
+
+impl HiddenLocation {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let location = Self {
+            path,
+            opened: OnceLock::new(),
+        };
+        location.open();
+        location
+    }
+
+    /// Returns the path as configured, and the one at which the file or directory is now if that differs.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.open();
+        let current = self.opened.get().and_then(current_path);
+        let configured = self.path.canonicalize().ok();
+        let moved = current.filter(|current| configured.as_ref() != Some(current));
+        if let Some(moved) = &moved {
+            tracing::warn!(
+                path = %self.path.display(),
+                now = %moved.display(),
+                "a path that is hidden from servers was moved; hiding it at both"
+            );
+        }
+        [self.path.clone()].into_iter().chain(moved).collect()
+    }
+
+    /// Opens what the path leads to, once it exists.
+    fn open(&self) {
+        if self.opened.get().is_none()
+            && let Ok(file) = File::open(&self.path)
+        {
+            // Fails if another thread has opened it meanwhile.
+            let _ = self.opened.set(file);
+        }
+    }
+}
+
+/// Returns the path of an open file; `None` if it was deleted, or the system does not tell.
+fn current_path(file: &File) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = std::fs::read_link(link).ok()?;
+    let (found, opened) = (path.metadata().ok()?, file.metadata().ok()?);
+    let is_same = (found.dev(), found.ino()) == (opened.dev(), opened.ino());
+    is_same.then_some(path)
 }
 
 impl HiddenPaths {
@@ -177,6 +235,19 @@ mod tests {
             launcher: None,
             memory: None,
         }
+    }
+
+    #[test]
+    fn moved_directory_is_found_although_another_one_has_its_name() {
+        let (_folder, path) = folder();
+        let keys = path.join("keys");
+        let location = HiddenLocation::new(keys.clone());
+        assert_eq!(location.paths(), [keys.clone()]);
+        fs::rename(&keys, path.join("moved")).unwrap();
+        fs::create_dir(&keys).unwrap();
+        assert_eq!(location.paths(), [keys.clone(), path.join("moved")]);
+        fs::remove_dir_all(path.join("moved")).unwrap();
+        assert_eq!(location.paths(), [keys]);
     }
 
     /// A folder with directories `keys`, which contains the file `key`, and `work`.

@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 
 use super::measures::apply_measures;
 use super::{ALLOCATOR_SETTINGS, MeasureReport, Profile, cgroup, supervisor};
+use crate::inherited_files;
 use supervisor::Supervision;
 
 /// First argument of a launcher that executes a command.
@@ -86,6 +87,7 @@ pub(super) fn restrict(mut args: impl Iterator<Item = OsString>) -> io::Result<E
     if let Some(problem) = reports.iter().find_map(MeasureReport::problem) {
         return Err(io::Error::other(format!("the sandbox failed: {problem}")));
     }
+    inherited_files::close_on_exec();
     let program = args.next().unwrap_or_default();
     let error = Command::new(&program)
         .args(args)
