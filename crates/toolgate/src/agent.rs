@@ -336,6 +336,7 @@ impl AgentRun {
             tokens,
             micro_usd,
             time,
+            parallel_tools: _,
         } = self.limits;
         let used = self.usage.input + self.usage.output;
         let reached = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);

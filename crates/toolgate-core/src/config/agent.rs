@@ -15,6 +15,8 @@ pub struct RunLimits {
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
     pub time: Option<Duration>,
+    /// Calls of one turn that run at the same time.
+    pub parallel_tools: Option<u32>,
 }
 
 impl RunLimits {
@@ -28,6 +30,7 @@ impl RunLimits {
             tokens: min_option(self.tokens, other.tokens),
             micro_usd: min_option(self.micro_usd, other.micro_usd),
             time: min_option(self.time, other.time),
+            parallel_tools: min_option(self.parallel_tools, other.parallel_tools),
         }
     }
 
@@ -75,6 +78,7 @@ impl From<AgentTable> for RunLimits {
             tokens: table.max_tokens,
             micro_usd: table.max_usd.map(micro_usd),
             time: table.max_time.map(|span| span.0),
+            parallel_tools: table.parallel_tools,
         }
     }
 }

@@ -35,7 +35,21 @@ pub(super) struct ChatCommand {
     /// With --prompt: print the full response as JSON
     #[arg(long, requires = "prompt")]
     json: bool,
+    /// Approve every tool call that you may approve, without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// Deny every tool call that needs a decision, without asking
+    #[arg(long, conflicts_with = "yes")]
+    deny: bool,
+    /// Maximum number of model responses for one prompt; further tool calls are left pending
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    max_turns: u64,
 }
+
+/// Start of the text with which a run reports its executed calls if others are pending.
+const SUMMARY_START: &str = "The Output from allowed tools calls is - ";
+/// Exit status if tool calls wait for a decision.
+const EXIT_PENDING: u8 = 3;
 
 struct Conversation {
     remote: RemoteGateway,
@@ -44,8 +58,28 @@ struct Conversation {
     /// Tools that the user allowed for the rest of the conversation.
     always_allowed: HashSet<String>,
     input: Lines<BufReader<Stdin>>,
-    /// Whether a user is present to decide on calls.
-    interactive: bool,
+    decider: Decider,
+    max_turns: u64,
+}
+
+/// Decides on calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decider {
+    User,
+    /// All calls are approved.
+    Approve,
+    /// All calls are denied.
+    Deny,
+    /// No user is present, so calls are left pending.
+    None,
+}
+
+/// The end of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PromptEnd {
+    Answered,
+    /// Tool calls are pending.
+    Pending,
 }
 
 /// A model's answer, collected from a stream.
@@ -72,14 +106,24 @@ impl ChatCommand {
             messages: system.into_iter().collect(),
             always_allowed: HashSet::new(),
             input: BufReader::new(tokio::io::stdin()).lines(),
-            interactive: std::io::stdin().is_terminal(),
+            decider: match (self.yes, self.deny) {
+                (true, _) => Decider::Approve,
+                (_, true) => Decider::Deny,
+                _ if std::io::stdin().is_terminal() => Decider::User,
+                _ => Decider::None,
+            },
+            max_turns: self.max_turns,
         };
         match self.prompt {
             Some(prompt) if self.json => conversation.print_json_answer(&prompt).await,
             Some(prompt) => {
-                conversation.interactive &= std::io::stdout().is_terminal();
-                conversation.send_prompt(&prompt).await?;
-                Ok(ExitCode::SUCCESS)
+                if conversation.decider == Decider::User && !std::io::stdout().is_terminal() {
+                    conversation.decider = Decider::None;
+                }
+                Ok(match conversation.send_prompt(&prompt).await? {
+                    PromptEnd::Answered => ExitCode::SUCCESS,
+                    PromptEnd::Pending => ExitCode::from(EXIT_PENDING),
+                })
             }
             None => conversation.run_interactive().await,
         }
@@ -119,7 +163,7 @@ impl Conversation {
                 _ = tokio::signal::ctrl_c() => None,
             };
             match outcome {
-                Some(Ok(())) => {}
+                Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     self.messages.truncate(before);
                     super::print_error(&error);
@@ -132,8 +176,8 @@ impl Conversation {
         }
     }
 
-    /// Sends a prompt and handles pending calls until the model's answer is complete.
-    async fn send_prompt(&mut self, prompt: &str) -> anyhow::Result<()> {
+    /// Sends a prompt and handles pending calls until the model's answer is complete, or nobody decides on them.
+    async fn send_prompt(&mut self, prompt: &str) -> anyhow::Result<PromptEnd> {
         self.messages
             .push(json!({"role": "user", "content": prompt}));
         let body = json!({"model": self.model, "messages": self.messages, "stream": true});
@@ -142,19 +186,19 @@ impl Conversation {
             .open_stream("v1/chat/completions", &body)
             .await?;
         let mut answer = read_answer(response).await?;
-        loop {
-            let pending = answer.metadata["pending"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            let run = answer.metadata["run_id"].as_str().map(str::to_owned);
-            let Some(run) = run.filter(|_| !pending.is_empty()) else {
-                break;
+        let end = loop {
+            let pending = answer.pending();
+            let Some(run) = answer.run_id().filter(|_| !pending.is_empty()) else {
+                break PromptEnd::Answered;
             };
-            let mut decisions = Vec::new();
-            for call in &pending {
-                decisions.push(self.decide_call(call).await?);
+            if let Some(reason) = self.reason_to_stop(&answer) {
+                print_now(&format!("\n[{reason}]\n"));
+                break PromptEnd::Pending;
             }
+            let Some(decisions) = self.decide(&pending).await? else {
+                print_pending(&run, &pending);
+                break PromptEnd::Pending;
+            };
             let body = json!({"decisions": decisions, "stream": true});
             let response = self
                 .remote
@@ -163,11 +207,50 @@ impl Conversation {
             let before = answer.text;
             answer = read_answer(response).await?;
             answer.text = format!("{before}{}", answer.text);
-        }
+        };
         print_now("\n");
+        if answer.text.is_empty() && end == PromptEnd::Pending {
+            // Models accept no empty message.
+            "(A tool call waits for a decision.)".clone_into(&mut answer.text);
+        }
         self.messages
             .push(json!({"role": "assistant", "content": answer.text}));
-        Ok(())
+        Ok(end)
+    }
+
+    /// Returns why a run is not resumed although calls are pending: it has reached a limit, which no decision on
+    /// single calls may lift.
+    fn reason_to_stop(&self, answer: &StreamedAnswer) -> Option<String> {
+        let turns = answer.metadata["turns"].as_array().map_or(0, Vec::len) as u64;
+        match answer.metadata["stop_reason"].as_str() {
+            Some("loop_guard") => Some(
+                "the run has ended: the model repeated a call that keeps failing".to_owned(),
+            ),
+            Some("max_agent_depth") => Some(
+                "the run has ended: it has reached its depth (`mcp.tool_manager_config.max_agent_depth`)"
+                    .to_owned(),
+            ),
+            Some("budget") => Some(format!(
+                "the run has ended: it has reached its limit on {}",
+                str_or_empty(&answer.metadata["budget"])
+            )),
+            _ if turns >= self.max_turns => Some(format!(
+                "the run was stopped after {turns} model responses (--max-turns)"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Decides on calls; `None` if nobody does.
+    async fn decide(&mut self, pending: &[Value]) -> anyhow::Result<Option<Vec<Value>>> {
+        let mut decisions = Vec::new();
+        for call in pending {
+            let Some(decision) = self.decide_call(call).await? else {
+                return Ok(None);
+            };
+            decisions.push(decision);
+        }
+        Ok(Some(decisions))
     }
 
     /// Sends a prompt and prints the response as JSON. Pending calls are not decided.
@@ -183,8 +266,8 @@ impl Conversation {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Asks the user to decide on a call; denies it if no user is present.
-    async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Value> {
+    /// Decides on a call, or asks the user to; `None` if no user is present.
+    async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Option<Value>> {
         // The user cannot decide on a call that is not shown.
         let text = |member: &str| {
             call[member]
@@ -193,41 +276,59 @@ impl Conversation {
         };
         let (name, arguments) = (text("name")?.to_owned(), text("arguments")?);
         let approve = json!({"id": call["id"], "decision": "approve"});
-        if self.always_allowed.contains(&name) {
-            return Ok(approve);
-        }
         let deny = json!({
-            "id": call["id"],
-            "decision": "deny",
-            "reason": "no user was available to decide",
+            "id": call["id"], "decision": "deny", "reason": "the user denied the call",
         });
-        if !self.interactive {
-            print_now(&format!(
-                "\n[{name} {arguments} was not run: no user is available to decide]\n"
-            ));
-            return Ok(deny);
+        match self.decider {
+            Decider::Approve => return Ok(Some(approve)),
+            Decider::Deny => return Ok(Some(deny)),
+            Decider::None => return Ok(None),
+            Decider::User if self.always_allowed.contains(&name) => return Ok(Some(approve)),
+            Decider::User => {}
         }
         loop {
             print_now(&format!(
                 "\n{name} {arguments}\nRun it? [y] once, [s] always in this conversation, [n] no: "
             ));
             let Some(line) = self.input.next_line().await? else {
-                return Ok(deny);
+                return Ok(None);
             };
             match line.trim().to_lowercase().as_str() {
-                "y" | "yes" => return Ok(approve),
+                "y" | "yes" => return Ok(Some(approve)),
                 "s" => {
                     self.always_allowed.insert(name);
-                    return Ok(approve);
+                    return Ok(Some(approve));
                 }
-                "n" | "no" => {
-                    let reason = "the user denied the call";
-                    return Ok(json!({"id": call["id"], "decision": "deny", "reason": reason}));
-                }
+                "n" | "no" => return Ok(Some(deny)),
                 _ => {}
             }
         }
     }
+}
+
+impl StreamedAnswer {
+    fn pending(&self) -> Vec<Value> {
+        let pending = self.metadata["pending"].as_array();
+        pending.cloned().unwrap_or_default()
+    }
+
+    fn run_id(&self) -> Option<String> {
+        self.metadata["run_id"].as_str().map(str::to_owned)
+    }
+}
+
+/// Names the calls that wait for a decision, and how to decide on them.
+fn print_pending(run: &str, pending: &[Value]) {
+    for call in pending {
+        let approval = call["approval_id"].as_str();
+        let approval = approval.map_or_else(String::new, |id| format!("; approval {id}"));
+        print_now(&format!(
+            "\n[{} {} was not run: nobody is present to decide (--yes, --deny){approval}]",
+            str_or_empty(&call["name"]),
+            str_or_empty(&call["arguments"]),
+        ));
+    }
+    print_now(&format!("\n[run {run} waits for a decision]\n"));
 }
 
 /// Reads a streamed answer, printing text and tool calls as they arrive.
@@ -263,7 +364,10 @@ async fn read_answer(mut response: Response) -> anyhow::Result<StreamedAnswer> {
             }
             if let Some(text) = data["choices"][0]["delta"]["content"].as_str() {
                 answer.text.push_str(text);
-                print_now(text);
+                // Written for models: the calls and their outcomes have been shown already.
+                if !text.trim_start().starts_with(SUMMARY_START) {
+                    print_now(text);
+                }
             }
             if data["toolgate"].is_object() {
                 answer.metadata = data["toolgate"].clone();

@@ -889,7 +889,6 @@ async fn chat_command_runs_tools_and_keeps_conversation() {
         Reply::calls([add_call("c1", 1)]).with_text("Adding."),
         Reply::text("It is 2."),
         Reply::calls([echo]),
-        Reply::text("Then not."),
         Reply::text("Once."),
     ]);
     let gate = start_gate(&model, "[\"add\"]", "").await;
@@ -900,12 +899,11 @@ async fn chat_command_runs_tools_and_keeps_conversation() {
         "[zoo_add {\"a\":1,\"b\":1}]",
         "It is 2.",
         "zoo_echo {\"x\":1} was not run",
-        "Then not.",
+        "waits for a decision",
     ] {
         assert!(out.contains(expected), "{expected}: {out}");
     }
-    let sent = model.turns()[3].body["messages"].to_string();
-    assert!(sent.contains("no user was available to decide"), "{sent}");
+    let sent = model.turns()[2].body["messages"].to_string();
     assert!(
         sent.contains("It is 2."),
         "the conversation continues: {sent}"
@@ -919,6 +917,61 @@ async fn chat_command_runs_tools_and_keeps_conversation() {
         !success && error.contains("unknown model `nowhere/m`"),
         "{error}"
     );
+}
+
+/// Without a user, a call is left pending, and nothing is denied; with --yes or --deny, it is decided.
+#[tokio::test]
+async fn chat_command_without_a_user_leaves_calls_pending() {
+    let echo = || ("c1".to_owned(), "zoo_echo", json!({"x": 1}));
+    let model = ScriptedModel::start(vec![
+        Reply::calls([echo()]),
+        Reply::calls([echo()]),
+        Reply::text("Echoed."),
+        Reply::calls([echo()]),
+        Reply::text("Not echoed."),
+    ]);
+    let gate = start_gate(&model, "[\"add\"]", "").await;
+    let (success, out, _) = run_chat(&gate, &["-p", "echo"], "").await;
+    assert!(!success && out.contains("was not run"), "{out}");
+    let denied = gate.json("/api/audit?outcome=denied").await;
+    assert_eq!(denied["records"], json!([]), "{denied}");
+    let waiting = gate.json("/api/runs?state=waiting").await;
+    assert_eq!(waiting["runs"].as_array().unwrap().len(), 1, "{waiting}");
+    let (success, out, error) = run_chat(&gate, &["-p", "echo", "--yes"], "").await;
+    assert!(success && out.contains("Echoed."), "{out}{error}");
+    let (success, out, error) = run_chat(&gate, &["-p", "echo", "--deny"], "").await;
+    assert!(success && out.contains("Not echoed."), "{out}{error}");
+    let sent = model.turns()[4].body["messages"].to_string();
+    assert!(sent.contains("the user denied the call"), "{sent}");
+}
+
+/// A model that repeats a failing call, or never stops to call tools, ends the command.
+#[tokio::test]
+async fn chat_command_ends_with_the_run() {
+    let failing = ("c1".to_owned(), "zoo_add", json!({"a": "x"}));
+    let model = ScriptedModel::start(vec![Reply::calls([failing])]);
+    let gate = start_gate(&model, "[\"add\"]", "").await;
+    for decider in [&[][..], &["--yes"], &["--deny"]] {
+        let before = model.turns().len();
+        let args = [&["-p", "add"][..], decider].concat();
+        let (success, out, _) = run_chat(&gate, &args, "").await;
+        assert!(
+            !success && out.contains("keeps failing"),
+            "{decider:?}: {out}"
+        );
+        let requests = model.turns().len() - before;
+        assert!(requests <= 12, "{decider:?}: {requests} requests");
+    }
+    let echo = ("c1".to_owned(), "zoo_echo", json!({"x": 1}));
+    let model = ScriptedModel::start(vec![Reply::calls([echo])]);
+    let gate = start_gate(&model, "[\"add\"]", "").await;
+    let (success, out, _) = run_chat(&gate, &["-p", "x", "--yes"], "").await;
+    assert!(!success && out.contains("max_agent_depth"), "{out}");
+    let turns = model.turns().len();
+    let args = ["-p", "x", "--yes", "--max-turns", "3"];
+    let (success, out, _) = run_chat(&gate, &args, "").await;
+    assert!(!success && out.contains("--max-turns"), "{out}");
+    assert_eq!(model.turns().len() - turns, 3);
 }
 
 /// `tools_to_execute` and `tools_to_auto_execute` in a JSON file, changed by the API, with rules.

@@ -141,20 +141,18 @@ fn check_response(what: &str, turns: &[GeneratedTurn], response: &AgentResponse,
     let texts: Vec<&str> = turns.iter().map(|turn| turn.text.as_str()).collect();
     assert_eq!(note["turns"], json!(texts), "{what}");
     let last = turns.last().unwrap();
-    if stream {
+    let text = if stream {
         let non_empty = texts.iter().filter(|text| !text.is_empty());
-        let joined = non_empty.copied().collect::<Vec<_>>().join("\n\n");
-        assert_eq!(response.text, joined, "{what}");
-    } else if last.calls.is_empty() || call_ids(false).is_empty() {
-        assert_eq!(response.text, last.text, "{what}");
+        non_empty.copied().collect::<Vec<_>>().join("\n\n")
     } else {
-        assert!(response.text.starts_with(&last.text), "{what}");
-        assert!(
-            response
-                .text
-                .contains("The Output from allowed tools calls is - {"),
-            "{what}"
-        );
+        last.text.clone()
+    };
+    if last.calls.is_empty() || call_ids(false).is_empty() {
+        assert_eq!(response.text, text, "{what}");
+    } else {
+        let separator = if text.is_empty() { "" } else { "\n\n" };
+        let start = format!("{text}{separator}The Output from allowed tools calls is - {{");
+        assert!(response.text.starts_with(&start), "{what}");
     }
 }
 

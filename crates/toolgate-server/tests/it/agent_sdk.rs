@@ -29,7 +29,8 @@ fn reply(body: &Value) -> Reply {
 
 fn check_result(what: &str, api: &str, result: &Value) {
     let what = format!("{what}, {api}: {result}");
-    assert_eq!(result["text"], "Second.\n\nNow you.", "{what}");
+    let text = "Second.\n\nNow you.\n\nThe Output from allowed tools calls is - {\"zoo_add\":\"2\",\"zoo_add#2\":\"3\",\"zoo_add#3\":\"4\"}\n\nNow I shall call these tools next...";
+    assert_eq!(result["text"], text, "{what}");
     assert_eq!(result["pieces"], result["text"], "{what}");
     assert_eq!(result["last"], "It is seven.", "{what}");
     assert_eq!(result["call"], json!(["c4", "mine", {"x": 7}]), "{what}");
@@ -43,13 +44,13 @@ fn check_result(what: &str, api: &str, result: &Value) {
     assert_eq!(note["executed"].as_array().unwrap().len(), 3, "{what}");
     assert_eq!(note["turns"], json!(["", "Second.", "Now you."]), "{what}");
     let (finish, kinds) = match api {
-        "chat" => ("stop", Value::Null),
+        "chat" => ("tool_calls", Value::Null),
         "responses" => {
             assert_eq!(result["ids"], true, "{what}");
             let kinds = json!(["message", "reasoning", "message", "function_call"]);
             ("completed", kinds)
         }
-        _ => ("end_turn", json!(["text", "thinking", "text", "tool_use"])),
+        _ => ("tool_use", json!(["text", "thinking", "text", "tool_use"])),
     };
     assert_eq!(result["finish"], finish, "{what}");
     assert_eq!(result["kinds"], kinds, "{what}");

@@ -18,6 +18,8 @@ pub(super) struct ExecutedCall {
     pub(super) turn: u32,
     pub(super) parts: Vec<PromptPart>,
     pub(super) is_error: bool,
+    /// Whether the call did not run because its server was unavailable, busy or limited.
+    pub(super) is_outage: bool,
     pub(super) ms: u64,
 }
 
@@ -26,6 +28,7 @@ pub(super) struct ExecutedCall {
 pub(super) struct CallOutput {
     pub(super) parts: Vec<PromptPart>,
     pub(super) is_error: bool,
+    pub(super) is_outage: bool,
 }
 
 /// Encodes tool results as conversation items.
@@ -54,6 +57,7 @@ impl CallOutput {
         Self {
             parts: vec![PromptPart::Text(text.into())],
             is_error: true,
+            is_outage: false,
         }
     }
 
@@ -61,7 +65,12 @@ impl CallOutput {
     pub(super) fn from_answer(answer: &Result<Outcome, CallError>) -> Self {
         let outcome = match answer {
             Ok(outcome) => outcome,
-            Err(error) => return Self::error(error.to_string()),
+            Err(error) => {
+                return Self {
+                    is_outage: error.is_outage(),
+                    ..Self::error(error.to_string())
+                };
+            }
         };
         let parts = outcome
             .result
@@ -81,6 +90,7 @@ impl CallOutput {
         Self {
             parts: parts.collect(),
             is_error: outcome.result.is_error(),
+            is_outage: false,
         }
     }
 }
@@ -114,6 +124,11 @@ fn with_text_only(part: PromptPart) -> PromptPart {
 }
 
 impl ExecutedCall {
+    /// Returns whether the call itself failed, rather than the way to its server.
+    pub(super) fn counts_as_failure(&self) -> bool {
+        self.is_error && !self.is_outage
+    }
+
     pub(super) fn to_answer_part(&self) -> PromptPart {
         PromptPart::ToolResult {
             id: self.call.id.clone(),

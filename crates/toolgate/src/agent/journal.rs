@@ -156,7 +156,7 @@ impl RunJournal {
         self.append(
             json!({"kind": "call_closed", "id": executed.call.id, "name": executed.call.name,
             "arguments": executed.call.arguments, "result": parts, "is_error": executed.is_error,
-            "turn": executed.turn, "ms": executed.ms}),
+            "is_outage": executed.is_outage, "turn": executed.turn, "ms": executed.ms}),
         )
         .await
     }

@@ -19,7 +19,7 @@ impl LoopGuard {
     /// Rebuilds the guard from the calls of an earlier part of the run.
     pub(super) fn from_executed(executed: &[ExecutedCall]) -> Self {
         let mut guard = Self::default();
-        for failed in executed.iter().filter(|executed| executed.is_error) {
+        for failed in executed.iter().filter(|call| call.counts_as_failure()) {
             guard.record_failure(&failed.call);
         }
         guard
@@ -56,4 +56,33 @@ fn call_key(call: &RequestedToolCall) -> (String, String) {
         Err(_) => call.arguments.clone(),
     };
     (call.name.clone(), arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(is_outage: bool) -> ExecutedCall {
+        ExecutedCall {
+            call: RequestedToolCall {
+                id: "c".to_owned(),
+                name: "zoo_add".to_owned(),
+                arguments: "{}".to_owned(),
+            },
+            turn: 1,
+            parts: Vec::new(),
+            is_error: true,
+            is_outage,
+            ms: 0,
+        }
+    }
+
+    #[test]
+    fn outages_do_not_count() {
+        let outages: Vec<_> = (0..9).map(|_| failed(true)).collect();
+        let call = &outages[0].call;
+        assert_eq!(LoopGuard::from_executed(&outages).refusal(call), None);
+        let failures = [failed(false), failed(false)];
+        assert!(LoopGuard::from_executed(&failures).refusal(call).is_some());
+    }
 }

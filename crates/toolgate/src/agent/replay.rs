@@ -61,6 +61,7 @@ impl Replay {
                     turn: u32::try_from(step["turn"].as_u64()?).ok()?,
                     parts: parts.collect::<Option<_>>()?,
                     is_error: step["is_error"].as_bool()?,
+                    is_outage: step["is_outage"].as_bool().unwrap_or(false),
                     ms: step["ms"].as_u64()?,
                 });
             }

@@ -38,7 +38,20 @@ impl RunStopReason {
             Self::MaxDepth => "max_agent_depth",
             Self::Budget(_) => "budget",
             Self::LoopGuard => "loop_guard",
+            Self::Interrupted(RunState::Cancelled) => "cancelled",
             Self::Error | Self::Interrupted(_) => "error",
+        }
+    }
+}
+
+impl RunEnd {
+    /// Returns the finish reason of an answer that summarizes executed calls. SDKs run the caller's own tools
+    /// only if it says so.
+    pub(super) fn finish_reason(&self) -> FinishReason {
+        if self.stop == RunStopReason::CallerTool {
+            FinishReason::ToolCalls
+        } else {
+            FinishReason::Stop
         }
     }
 }
@@ -137,13 +150,13 @@ impl AgentRun {
             turn.items
                 .retain(|item| keeps_reasoning || !is_reasoning_or_raw(item));
             turn.items = replace_text_and_calls(turn.items, text, end);
-            turn.finish = Some(FinishReason::Stop);
+            turn.finish = Some(end.finish_reason());
         }
         turn
     }
 
     /// Summarizes the executed calls in the wording of Bifrost's documentation, which clients may parse.
-    fn executed_summary(&self, end: &RunEnd) -> String {
+    pub(super) fn executed_summary(&self, end: &RunEnd) -> String {
         let mut results = Map::new();
         for executed in &self.executed {
             let name = &executed.call.name;

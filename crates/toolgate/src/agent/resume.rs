@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_core::policy::Verdict;
@@ -21,11 +19,12 @@ use super::replay::Replay;
 use super::sink::{CallHandler, RunSink};
 use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
-use super::tool_calls::{CallResult, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
+use super::tool_calls::{CallResult, PendingToolCall, tool_call};
 use super::{AgentRun, RunRecord, Runs};
 use crate::audit::{AuditKind, AuditRecord};
 use crate::call::RequestContext;
 use crate::caller::CallOrigin;
+use crate::concurrent::run_in_order;
 use crate::engine::Engine;
 use crate::models::{ModelCall, ModelError, ModelResponse};
 use crate::store::StoreError;
@@ -233,13 +232,12 @@ impl AgentRun {
         let (request, handler) = (self.tool_request(&model_call), sink.call_handler());
         let answers: Vec<Result<ExecutedCall, ResumeError>> = {
             let run = &*self;
-            let decisions: Vec<_> = unanswered
+            let decisions = unanswered
                 .iter()
                 .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)))
                 .collect();
-            let mut work = stream::iter(decisions)
-                .buffered(MAX_PARALLEL_CALLS)
-                .collect();
+            let work = run_in_order(decisions, run.parallel_calls());
+            tokio::pin!(work);
             loop {
                 tokio::select! {
                     answers = &mut work => break answers,
@@ -298,6 +296,7 @@ impl AgentRun {
                 let output = CallOutput {
                     parts: vec![PromptPart::Text(text.clone())],
                     is_error: *is_error,
+                    is_outage: false,
                 };
                 self.call_with_output(call, output)
             }
@@ -320,7 +319,7 @@ impl AgentRun {
             None => {
                 return match self.run_call(call.clone(), request, handler.clone()).await? {
                     CallResult::Executed(executed) => Ok(executed),
-                    CallResult::Pending(_) | CallResult::Taken => {
+                    CallResult::Pending(_) => {
                         Err(ResumeError::Undecided(vec![call.id.clone()]))
                     }
                 };
@@ -386,6 +385,7 @@ impl AgentRun {
             turn: self.iterations,
             parts: output.parts,
             is_error: output.is_error,
+            is_outage: output.is_outage,
             ms: 0,
         }
     }

@@ -260,6 +260,9 @@ impl ResponseStream {
         if end.answers_with_last_turn() {
             self.write_held_events(&mut text);
         }
+        if end.error.is_none() && run.needs_summary(end) {
+            self.write_summary(&run.executed_summary(end), &mut text);
+        }
         for pending in &end.pending {
             self.write_call(&pending.call, &mut text);
         }
@@ -268,7 +271,7 @@ impl ResponseStream {
             self.write_failure(run, end, error, &mut text);
         } else {
             let finish = if run.needs_summary(end) {
-                FinishReason::Stop
+                end.finish_reason()
             } else {
                 run.last_turn().finish.unwrap_or(FinishReason::Stop)
             };
@@ -285,6 +288,14 @@ impl ResponseStream {
             run.store_response(&self.response_id, &answer).await;
         }
         self.send(text).await;
+    }
+
+    /// Writes the results of executed calls as text: callers send only that back with the conversation.
+    fn write_summary(&mut self, summary: &str, text: &mut String) {
+        let has_text = self.has_earlier_text || self.has_turn_text;
+        let separator = if has_text { "\n\n" } else { "" };
+        let summary = TurnEvent::Text(format!("{separator}{summary}"));
+        self.encoder.encode(&summary, text);
     }
 
     fn write_failure(

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
-use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::policy::Verdict;
@@ -17,11 +16,12 @@ use super::sink::{CallHandler, RunSink};
 use super::{AgentRun, before_deadline};
 use crate::call::{CallError, PendingCall, RequestContext, ToolCall};
 use crate::caller::CallOrigin;
+use crate::concurrent::run_numbered;
 use crate::models::{ModelCall, ModelError};
 use crate::store::StoreError;
 
-/// Calls of one turn that run concurrently.
-pub(super) const MAX_PARALLEL_CALLS: usize = 8;
+/// Calls of one turn that run concurrently, unless configured.
+const DEFAULT_PARALLEL_CALLS: u32 = 8;
 
 /// A call left for the caller or an approver.
 #[derive(Clone, Debug)]
@@ -48,8 +48,6 @@ pub(super) struct TurnCallResults {
 pub(super) enum CallResult {
     Executed(ExecutedCall),
     Pending(PendingToolCall),
-    /// Placeholder left behind when a result is moved out.
-    Taken,
 }
 
 /// Waits for the next completed call, sending keep-alives meanwhile.
@@ -75,45 +73,38 @@ impl AgentRun {
     ) -> Result<TurnCallResults, ModelError> {
         let request = self.tool_request(model_call);
         let deadline = self.deadline();
-        let mut results = Vec::new();
+        // Calls that have not ended at the deadline have no result.
+        let mut results: Vec<Option<Result<CallResult, StoreError>>> = Vec::new();
+        results.resize_with(calls.len(), || None);
         {
             let run = &*self;
-            let work: Vec<_> = calls
+            let work = calls
                 .iter()
                 .map(|call| Box::pin(run.run_call(call.clone(), &request, sink.call_handler())))
                 .collect();
-            let mut running = stream::iter(work).buffered(MAX_PARALLEL_CALLS);
-            while let Some(next) =
+            let mut running = run_numbered(work, self.parallel_calls());
+            while let Some(Some((number, result))) =
                 before_deadline(deadline, next_or_keep_alive(&mut running, sink)).await
             {
-                match next {
-                    Some(result) => results.push(result),
-                    None => break,
-                }
+                results[number] = Some(result);
             }
         }
         // Keep every executed call even if journaling one of them failed.
         let mut pending = Vec::new();
         let mut executed = Vec::new();
         let mut store_error = None;
-        for (call, result) in calls.iter().zip(results.iter_mut()) {
-            match std::mem::replace(result, Ok(CallResult::Taken)) {
-                Ok(CallResult::Executed(call)) => executed.push(call),
-                Ok(CallResult::Pending(call)) => pending.push(call),
-                Ok(CallResult::Taken) => {}
-                Err(error) => {
+        for (call, result) in calls.iter().zip(results) {
+            match result {
+                Some(Ok(CallResult::Executed(call))) => executed.push(call),
+                Some(Ok(CallResult::Pending(call))) => pending.push(call),
+                Some(Err(error)) => {
                     executed.push(self.call_with_unknown_outcome(call));
                     store_error = Some(error);
                 }
+                None => executed.push(self.call_with_unknown_outcome(call)),
             }
         }
-        executed.extend(
-            calls
-                .iter()
-                .skip(results.len())
-                .map(|call| self.call_with_unknown_outcome(call)),
-        );
-        for failed in executed.iter().filter(|call| call.is_error) {
+        for failed in executed.iter().filter(|call| call.counts_as_failure()) {
             self.loop_guard.record_failure(&failed.call);
         }
         if let Some(error) = store_error {
@@ -124,6 +115,12 @@ impl AgentRun {
         self.executed.extend(executed);
         let items = answer_items(model_call.request.dialect, answers)?;
         Ok(TurnCallResults { pending, items })
+    }
+
+    /// Returns how many calls run at the same time.
+    pub(super) fn parallel_calls(&self) -> usize {
+        let configured = self.limits.parallel_tools;
+        configured.unwrap_or(DEFAULT_PARALLEL_CALLS) as usize
     }
 
     /// Request context for the tool calls of a turn, including the conversation so far.
@@ -231,6 +228,7 @@ impl AgentRun {
             turn: self.iterations,
             parts: output.parts,
             is_error: output.is_error,
+            is_outage: output.is_outage,
             ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }

@@ -318,6 +318,11 @@ impl CallError {
         )
     }
 
+    /// Returns whether the call did not run for a reason that has nothing to do with it and may pass.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.is_not_sent() || matches!(self, Self::Limited { .. } | Self::Overloaded { .. })
+    }
+
     /// Returns whether the call certainly did not reach the tool.
     pub(crate) fn is_not_sent(&self) -> bool {
         matches!(

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::{StreamExt as _, stream};
 use serde_json::value::RawValue;
 use toolgate_core::config::ScriptLimits;
 use toolgate_core::name::ToolId;
@@ -24,6 +23,7 @@ use super::journal::ScriptStep;
 use super::pool::{AcquireError, WorkerExit, WorkerLease, WorkerPool};
 use super::{MAX_WAITING_SCRIPTS, value};
 use crate::call::{CallError, LimitReached, Outcome};
+use crate::concurrent::run_in_order;
 use crate::metrics::Bound;
 use toolgate_mcp::fair_queue::{NoSlot, Owner};
 
@@ -286,11 +286,8 @@ impl<'a> ScriptRun<'a> {
         let results: Vec<Result<ScriptCallResult, CallError>> = {
             let run = &*self;
             let make_call = |(at, call)| run.make_call(first + at, call);
-            let running = calls.iter().enumerate().map(make_call).collect::<Vec<_>>();
-            stream::iter(running)
-                .buffered(run.limits.max_parallel_calls)
-                .collect()
-                .await
+            let running = calls.iter().enumerate().map(make_call).collect();
+            run_in_order(running, run.limits.max_parallel_calls).await
         };
         if self.received.load(Ordering::Relaxed) > MAX_RECEIVED_BYTES {
             let mib = MAX_RECEIVED_BYTES / (1024 * 1024);

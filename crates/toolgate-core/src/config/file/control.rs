@@ -60,6 +60,9 @@ pub struct AgentTable {
     pub max_usd: Option<f64>,
     /// Maximum duration of the run.
     pub max_time: Option<ConfigDuration>,
+    /// Number of tool calls of one model response that run at the same time. Default 8.
+    #[schemars(range(min = 1, max = 64))]
+    pub parallel_tools: Option<u32>,
 }
 
 /// Limits on what all callers together, and each of them, may use. Callers without a key count as one.
@@ -101,12 +104,11 @@ pub struct CapacityTable {
     /// Maximum size of the messages that wait for a stdio server to read them, in mebibytes. Default 64.
     #[schemars(range(min = 1, max = 16_384))]
     pub max_queued_mb: Option<u32>,
-    /// Maximum size of all request bodies that are held at a time, in mebibytes; the first 64 KiB of each are not
-    /// counted. Default 512.
+    /// Maximum memory held for all callers, in mebibytes: request bodies until their requests have ended, without
+    /// the first 64 KiB of each, and messages that clients have not read. Default 512.
     #[schemars(range(min = 16, max = 1_048_576))]
     pub max_bodies_mb: Option<u32>,
-    /// Maximum size of the request bodies and unread responses of one key that are held at a time, in mebibytes.
-    /// Default 256.
+    /// Maximum memory held for one key, in mebibytes, as for all callers. Default 256.
     #[schemars(range(min = 16, max = 1_048_576))]
     pub max_bodies_mb_per_key: Option<u32>,
     /// Memory of the gateway, in mebibytes, from which it refuses new sessions, streams, runs and large bodies.
