@@ -15,6 +15,7 @@ use crate::http::admin::process_usage::ProcessUsageView;
 use crate::http::admin::tools::{ToolEntry, ToolPage};
 use crate::http::execute::{MessageContent, ToolMessage};
 use crate::http::results::ResultPart;
+use crate::local_socket::{self, SocketOwner};
 
 /// A running gateway.
 #[derive(Debug)]
@@ -63,9 +64,18 @@ impl RemoteGateway {
     }
 
     /// The gateway that listens on a socket in its data directory.
-    pub(crate) fn at_socket(path: &Path, key: Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn at_socket(
+        data_dir: &Path,
+        owner: SocketOwner,
+        key: Option<String>,
+    ) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().unix_socket(path).no_proxy().build();
+        let headers = local_socket::request_headers(data_dir).with_context(|| {
+            let data_dir = data_dir.display();
+            format!("cannot read the token of the gateway's socket in `{data_dir}`")
+        })?;
+        let builder = Client::builder().default_headers(headers).no_proxy();
+        let client = builder.unix_socket(owner.path(data_dir)).build();
         Ok(Self {
             client: client.context("cannot create the HTTP client")?,
             base_url: Url::parse("http://localhost")?,

@@ -19,7 +19,7 @@ use crate::gateway_process::{GatewayFiles, GatewayProcess, HttpAccess, resolve_a
 use crate::http::auth::KeylessCallers;
 use crate::http::guard::HostGuard;
 use crate::http::{self, Listeners};
-use crate::local_socket::{LocalListener, SocketOwner};
+use crate::local_socket::{self, LocalListener, SocketOwner};
 use crate::store_key::StoreKeyFlags;
 
 /// Maximum time to wait for servers. Most clients list tools only once, so servers get a chance to connect.
@@ -78,6 +78,18 @@ impl Standalone {
         &self.data_dir
     }
 
+    /// Fails if another process that uses the data directory has a configuration other than the selected file.
+    pub(crate) fn check_configuration(&self) -> Result<(), String> {
+        match &self.selection.path {
+            Some(file) if !local_socket::is_configured_by(&self.data_dir, file) => Err(format!(
+                "the process that uses the data directory `{}` has a configuration other than `{}`; stop it, leave out --config, or select another directory with --data-dir",
+                self.data_dir.display(),
+                file.display(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts the gateway and waits for its servers.
     pub(crate) async fn start(&self) -> Result<StandaloneGateway, StandaloneError> {
         let (documents, config) = load(&self.selection, &self.environment)?;
@@ -92,7 +104,7 @@ impl Standalone {
             Some(StoreError::InUse(_)) => StandaloneError::InUse,
             _ => error.into(),
         })?;
-        let socket = LocalListener::bind(&self.data_dir, SocketOwner::Standalone);
+        let socket = LocalListener::bind(&self.data_dir, SocketOwner::Standalone, &documents);
         let socket = socket.with_context(|| {
             let path = SocketOwner::Standalone.path(&self.data_dir);
             format!(

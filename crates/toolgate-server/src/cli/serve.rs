@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use toolgate::{Environment, Gateway};
 use toolgate_core::Config;
-use toolgate_core::config::{ConfigFinding, ListenSettings, Severity};
+use toolgate_core::config::{ConfigFinding, Document, ListenSettings, Severity};
 
 use super::signals::ShutdownSignals;
 use super::{ConfigFlags, print_line};
@@ -104,7 +104,7 @@ impl ServeCommand {
             store = files.open_store(&config, &self.store_key) => store?,
             () = signals.recv() => bail!("stopped before the store was open"),
         };
-        let socket = bind_socket(&data_dir);
+        let socket = bind_socket(&data_dir, &documents);
         if !has_key {
             tracing::warn!(
                 "the admin key is off: any process on this machine, including the tools of servers, can administer the gateway by sending no key; remove `admin_key = \"off\"` to get a generated key"
@@ -178,8 +178,8 @@ impl ServeCommand {
 }
 
 /// Listens on the socket in the data directory. The gateway does without where that is not possible.
-fn bind_socket(data_dir: &Path) -> Option<LocalListener> {
-    LocalListener::bind(data_dir, SocketOwner::Serve)
+fn bind_socket(data_dir: &Path, documents: &[Document]) -> Option<LocalListener> {
+    LocalListener::bind(data_dir, SocketOwner::Serve, documents)
         .inspect_err(|error| {
             tracing::warn!(%error, "cannot listen on a socket in the data directory; `toolgate mcp` needs --url to reach this gateway");
         })

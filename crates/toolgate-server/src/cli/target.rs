@@ -61,7 +61,7 @@ impl RemoteFlags {
         let owner = data_dir.as_deref().and_then(local_socket::find_owner);
         if let (None, Some(data_dir), Some(owner)) = (&self.url, &data_dir, owner) {
             let key = key.map_or_else(generated_key, |key| Ok(Some(key)))?;
-            return RemoteGateway::at_socket(&owner.path(data_dir), key);
+            return RemoteGateway::at_socket(data_dir, owner, key);
         }
         let url = self
             .url

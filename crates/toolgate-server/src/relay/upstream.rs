@@ -182,6 +182,7 @@ impl LocalUpstream {
         let data_dir = self.standalone.data_dir();
         let own = Arc::clone(&self.own).lock_owned().await;
         if let Some(owner) = local_socket::find_owner(data_dir) {
+            self.standalone.check_configuration()?;
             return self.use_socket(owner);
         }
         let last = self.current.lock().as_ref().map(|socket| socket.owner);
@@ -226,8 +227,15 @@ impl LocalUpstream {
         {
             return Ok(());
         }
-        let path = owner.path(self.standalone.data_dir());
-        let client = client_builder().unix_socket(path).no_proxy().build();
+        let data_dir = self.standalone.data_dir();
+        let headers = local_socket::request_headers(data_dir).map_err(|error| {
+            format!(
+                "cannot read the token of the gateway's socket in {}: {error}",
+                self.name
+            )
+        })?;
+        let builder = client_builder().default_headers(headers);
+        let client = builder.unix_socket(owner.path(data_dir)).no_proxy().build();
         let client = client.map_err(|error| format!("cannot create the HTTP client: {error}"))?;
         *current = Some(LocalSocket { owner, client });
         Ok(())

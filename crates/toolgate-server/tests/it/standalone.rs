@@ -176,6 +176,46 @@ async fn running_gateway_is_used_with_its_keys() {
     assert!(text.contains("toolgate serve"), "{text}");
 }
 
+/// A server whose sandbox hides the files of the data directory may still be able to connect to the socket.
+#[tokio::test]
+async fn socket_answers_only_with_the_token_of_the_data_directory() {
+    let folder = folder(&zoo("zoo", &[]));
+    let _client = start(folder.path()).await;
+    let data = folder.path().join(DATA);
+    let token_file = data.join("socket.token");
+    let mode = fs::metadata(&token_file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let token = fs::read_to_string(token_file).unwrap();
+    let client = reqwest::Client::builder().unix_socket(data.join("mcp.sock"));
+    let client = client.build().unwrap();
+    let status = async |token: Option<&str>| {
+        let mut request = client.get("http://localhost/health");
+        if let Some(token) = token {
+            request = request.header("x-toolgate-socket-token", token);
+        }
+        request.send().await.unwrap().status()
+    };
+    assert_eq!(status(None).await, 403);
+    assert_eq!(status(Some("wrong")).await, 403);
+    assert_eq!(status(Some(token.trim())).await, 200);
+}
+
+#[tokio::test]
+async fn other_configuration_than_that_of_the_running_process_is_refused() {
+    let folder = folder(&zoo("zoo", &[]));
+    let _client = start(folder.path()).await;
+    let other = folder.path().join("other.toml");
+    fs::write(&other, "[permissions]\ndefault = \"deny\"\n").unwrap();
+    let (output, stdout, stderr) = run(folder.path(), &["mcp", "--config", "other.toml"]);
+    assert!(!output.status.success(), "{stdout}");
+    assert!(stderr.contains("--data-dir"), "{stderr}");
+    let same = ["--config", "toolgate.toml"];
+    let mut second = StdioClient::start_in(folder.path(), &same, &[]);
+    second.initialize().await;
+    let added = add(&mut second).await;
+    assert_eq!(added["result"]["content"][0]["text"], "42", "{added}");
+}
+
 #[tokio::test]
 async fn second_gateway_is_refused_and_invalid_configuration_reported() {
     let folder = folder(&zoo("zoo", &[]));
