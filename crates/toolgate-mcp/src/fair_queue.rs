@@ -91,7 +91,7 @@ pub enum NoSlot {
 impl QueueLimits {
     /// Returns limits under which an owner gets at most three quarters, rounded up, so that others
     /// need not wait for it.
-    pub fn shared(slots: usize, max_waiting: usize) -> Self {
+    pub const fn shared(slots: usize, max_waiting: usize) -> Self {
         Self {
             slots,
             slots_per_owner: three_quarters(slots),
@@ -101,7 +101,7 @@ impl QueueLimits {
     }
 }
 
-fn three_quarters(number: usize) -> usize {
+const fn three_quarters(number: usize) -> usize {
     number - number / 4
 }
 

@@ -40,7 +40,7 @@ use crate::transport::http::HttpClients;
 
 pub use entry::RegistryEntry;
 pub use session_lanes::{SessionCall, SessionLane};
-pub use subscriptions::{ResourceSubscription, SubscribeError};
+pub use subscriptions::{MAX_SUBSCRIBED_RESOURCES, ResourceSubscription, SubscribeError};
 use subscriptions::{ResourceUpdateHandler, UpstreamSubscriptions};
 
 /// Extra time on top of the call timeout before a draining connection is closed.
@@ -103,7 +103,16 @@ pub struct LaneAccess {
     /// The lane still belongs to the previous configuration of the server.
     pub outdated: bool,
     /// Set if the lane is a session lane.
-    _session_call: Option<SessionCall>,
+    session_call: Option<SessionCall>,
+}
+
+impl LaneAccess {
+    /// Takes note that the server has answered the call.
+    pub fn mark_answered(&mut self) {
+        if let Some(call) = &mut self.session_call {
+            call.mark_answered();
+        }
+    }
 }
 
 /// Reasons why a server cannot be called right now.

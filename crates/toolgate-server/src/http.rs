@@ -32,8 +32,10 @@ use auth::{AdminAccess, AuthFailures, KeylessCallers, SignIns};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use connections::{BusyBody, Connection, Connections, ProgressBody, WatchedStream};
+use error::ApiError;
 use guard::HostGuard;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -53,11 +55,13 @@ use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
 use crate::gateway_process::HttpAccess;
-use crate::local_socket::LocalListener;
+use crate::local_socket::{LocalListener, SocketToken};
 
 /// Time to back off after a connection could not be accepted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Maximum size of a request's headers, which are received before anything is known of the caller.
+const MAX_HEADER_BYTES: usize = 128 * 1024;
 /// Address that stands for the peers of the socket in the data directory.
 const SOCKET_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -190,9 +194,12 @@ pub(crate) async fn serve(listeners: Listeners, app: App, stop: CancellationToke
         let Some(connection) = connections.admit(peer) else {
             continue;
         };
+        let token = matches!(accepted, Some(Accepted::Socket(_)))
+            .then(|| listeners.socket.as_ref().map(LocalListener::token).cloned());
         let accepted_by = Endpoint {
             router: router.clone(),
             peer,
+            token: token.flatten(),
             connection,
         };
         match accepted {
@@ -216,27 +223,13 @@ pub(crate) async fn serve(listeners: Listeners, app: App, stop: CancellationToke
     tasks.wait().await;
 }
 
-/// Answers a request. The connection is busy until the response has been sent.
-async fn answer(
-    request: hyper::Request<Incoming>,
-    router: Router,
-    peer: SocketAddr,
-    connection: Arc<Connection>,
-) -> Result<Response<BusyBody>, Infallible> {
-    let served = connection.begin();
-    let mut request =
-        request.map(|body| Body::new(ProgressBody::new(body, Arc::clone(&connection))));
-    request.extensions_mut().insert(ConnectInfo(peer));
-    request.extensions_mut().insert(Arc::clone(&connection));
-    let size = BodySize::new(request.method(), request.headers());
-    let response = large_request::process(router.oneshot(request), size, connection).await?;
-    Ok(response.map(|body| BusyBody::new(body, served)))
-}
-
 /// The server's end of a connection.
+#[derive(Clone)]
 struct Endpoint {
     router: Router,
     peer: SocketAddr,
+    /// What requests must carry, if the connection was made to the socket in the data directory.
+    token: Option<SocketToken>,
     connection: Arc<Connection>,
 }
 
@@ -250,19 +243,12 @@ impl Endpoint {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self {
-            router,
-            peer,
-            connection,
-        } = self;
+        let (peer, connection) = (self.peer, Arc::clone(&self.connection));
         let io = TokioIo::new(WatchedStream::new(stream, Arc::clone(&connection)));
-        let service = {
-            let connection = Arc::clone(&connection);
-            service_fn(move |request: hyper::Request<Incoming>| {
-                answer(request, router.clone(), peer, Arc::clone(&connection))
-            })
-        };
-        let served = http1::Builder::new().serve_connection(io, service);
+        let service = service_fn(move |request| self.clone().answer(request));
+        let served = http1::Builder::new()
+            .max_buf_size(MAX_HEADER_BYTES)
+            .serve_connection(io, service);
         let served = graceful.watch(served);
         async move {
             tokio::select! {
@@ -272,6 +258,35 @@ impl Endpoint {
                 () = connection.closed() => {}
             }
         }
+    }
+
+    /// Answers a request. The connection is busy until the response has been sent.
+    async fn answer(
+        self,
+        mut request: hyper::Request<Incoming>,
+    ) -> Result<Response<BusyBody>, Infallible> {
+        let Self {
+            router,
+            peer,
+            token,
+            connection,
+        } = self;
+        let served = connection.begin();
+        if token.is_some_and(|token| !token.take_from(request.headers_mut())) {
+            let message =
+                "the token of the socket is missing or wrong; it is in the data directory";
+            let error = ApiError::new(StatusCode::FORBIDDEN, "forbidden", message);
+            return Ok(error
+                .into_response()
+                .map(|body| BusyBody::new(body, served)));
+        }
+        let mut request =
+            request.map(|body| Body::new(ProgressBody::new(body, Arc::clone(&connection))));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(Arc::clone(&connection));
+        let size = BodySize::new(request.method(), request.headers());
+        let response = large_request::process(router.oneshot(request), size, connection).await?;
+        Ok(response.map(|body| BusyBody::new(body, served)))
     }
 }
 

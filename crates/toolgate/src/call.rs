@@ -19,6 +19,7 @@ pub use toolgate_mcp::ServerBusy;
 pub use toolgate_mcp::registry::ServerUnavailable;
 pub use toolgate_mcp::transport::RequestError;
 
+use crate::held_bytes::Hold;
 use crate::result::ToolResult;
 
 mod error;
@@ -74,6 +75,9 @@ pub struct RequestContext {
     pub session: Option<ClientSession>,
     /// Minimum level of log messages that the client has requested.
     pub log_level: Option<LogLevel>,
+    /// The memory of the message that contains the request.
+    #[doc(hidden)] // for the MCP server
+    pub memory: Option<Arc<Hold>>,
 }
 
 /// A client session with its own lanes, through which servers can reach the client.

@@ -63,6 +63,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
+use toolgate_mcp::fair_queue::FairQueue;
 use toolgate_mcp::large::run_large;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
@@ -110,6 +111,8 @@ struct Inner {
     scope_cache: ScopeCache,
     budgets: Arc<Budgets>,
     evaluations: Evaluations,
+    /// Subscriptions to resources.
+    subscriptions: FairQueue,
     result_store: ResultStore,
     result_cache: ResultCache,
     code_mode: CodeMode,
@@ -133,7 +136,8 @@ impl Engine {
             scope_cache: ScopeCache::new(),
             budgets: Arc::default(),
             evaluations: Evaluations::new(),
-            result_store: ResultStore::new(),
+            subscriptions: FairQueue::new(resources::SUBSCRIPTIONS),
+            result_store: ResultStore::default(),
             result_cache: ResultCache::new(),
             code_mode: code,
             tasks: TaskTracker::new(),

@@ -35,6 +35,7 @@ use crate::conversations::Conversations;
 use crate::definitions::{DefinitionHistory, Definitions};
 use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
+use crate::held_bytes::HeldBytes;
 use crate::hook::Hook;
 use crate::load::{CurrentLoad, Load, LoadLevel};
 use crate::metrics::{Bound, Metrics, Stats};
@@ -50,6 +51,7 @@ pub struct Gateway(Arc<Inner>);
 struct Inner {
     registry: Arc<Registry>,
     engine: Engine,
+    held_bytes: HeldBytes,
     metrics: Arc<Metrics>,
     /// Locked while a change is applied, so that changes apply one after the other.
     settings: Mutex<Settings>,
@@ -194,9 +196,7 @@ impl GatewayBuilder {
         let metrics = Arc::new(Metrics::new());
         let approval_store = ApprovalStore::new(store.clone(), audit.clone());
         let run_store = RunStore::new(store.clone());
-        approval_store.mark_interrupted().await?;
-        approval_store.revoke_without_definition().await?;
-        run_store.mark_interrupted().await?;
+        recover_interrupted(&approval_store, &run_store).await?;
         let approvals = ApprovalService::new(approval_store);
         let parts = EngineDependencies {
             registry: Arc::clone(&registry),
@@ -238,6 +238,7 @@ impl GatewayBuilder {
             history: DefinitionHistory::start(store.clone(), registry.subscribe()),
             definitions,
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
+            held_bytes: HeldBytes::new(registry.capacity().bodies),
             registry,
             metrics,
             settings: Mutex::new(settings),
@@ -246,6 +247,13 @@ impl GatewayBuilder {
             approvals,
         })))
     }
+}
+
+/// Settles what an earlier process left unfinished.
+async fn recover_interrupted(approvals: &ApprovalStore, runs: &RunStore) -> Result<(), StoreError> {
+    approvals.mark_interrupted().await?;
+    approvals.revoke_without_definition().await?;
+    runs.mark_interrupted().await
 }
 
 impl Gateway {
@@ -391,6 +399,12 @@ impl Gateway {
         self.0.metrics.report_bound(bound, who);
     }
 
+    /// Returns the counts of the memory that is held for callers.
+    #[doc(hidden)] // for the API of the binary
+    pub fn held_bytes(&self) -> &HeldBytes {
+        &self.0.held_bytes
+    }
+
     /// Returns the limits on what callers may use.
     pub fn capacity(&self) -> CapacityLimits {
         self.0.registry.capacity()
@@ -464,6 +478,7 @@ impl Inner {
         self.models.apply(&merged);
         self.registry.apply(changed.registry_config(&merged));
         self.runs.apply(&merged);
+        self.held_bytes.set_share(merged.capacity.bodies);
         self.definitions.apply(&merged);
         *settings = changed;
         Ok(())

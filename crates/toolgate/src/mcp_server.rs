@@ -56,6 +56,7 @@ use toolgate_mcp::jsonrpc::{self, Object};
 
 use crate::caller::{CallOrigin, Caller};
 use crate::gateway::Gateway;
+use crate::held_bytes::Hold;
 
 /// Serves MCP clients. Clones share it.
 #[derive(Clone, Debug)]
@@ -151,8 +152,14 @@ impl Server {
             streams: Arc::clone(&session.streams),
             announces_ids: session.client.expects_announced_ids(),
             tasks: self.0.tasks.clone(),
+            memory: self.memory_of(&session.owner.caller),
             stop: self.0.finishing.clone(),
         }
+    }
+
+    /// Returns a hold on memory for a caller.
+    fn memory_of(&self, caller: &Caller) -> Hold {
+        self.gateway().held_bytes().hold(caller.key())
     }
 
     fn gateway(&self) -> &Gateway {

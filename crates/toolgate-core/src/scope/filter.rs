@@ -36,6 +36,19 @@ pub struct UnmatchedFilter {
     pub suggestion: Option<String>,
 }
 
+/// Maximum number of unmatched names that are reported.
+const MAX_UNMATCHED: usize = 16;
+
+impl UnmatchedFilter {
+    fn new(header: &'static str, text: &str, suggestion: Option<&str>) -> Self {
+        Self {
+            header,
+            text: text.to_owned(),
+            suggestion: suggestion.map(ToOwned::to_owned),
+        }
+    }
+}
+
 /// Filters resolved against the configured servers.
 #[derive(Debug)]
 pub(super) struct CompiledFilters {
@@ -91,6 +104,18 @@ impl Filters {
         lists.into_iter().flatten().map(Vec::len).sum()
     }
 
+    /// Total size of the names in all lists.
+    pub fn name_bytes(&self) -> usize {
+        let lists = [
+            &self.include_clients,
+            &self.exclude_clients,
+            &self.include_tools,
+            &self.exclude_tools,
+        ];
+        let names = lists.into_iter().flatten().flatten();
+        names.map(String::len).sum()
+    }
+
     fn list_for_header(&self, header: &str) -> Option<&Vec<String>> {
         match header {
             Self::INCLUDE_CLIENTS => self.include_clients.as_ref(),
@@ -143,55 +168,43 @@ impl CompiledFilters {
     }
 
     /// Returns the names that match none of the tools that exist for the caller, or none of its
-    /// servers.
+    /// servers; only the first of many.
     pub(super) fn find_unmatched(
         &self,
         existing: &[&CatalogEntry],
         servers: &[&ServerName],
     ) -> Vec<UnmatchedFilter> {
-        let mut unmatched = Vec::new();
+        let names = || servers.iter().map(|server| server.as_str());
+        let aliases = || existing.iter().map(|entry| &*entry.alias);
         let clients = [Filters::INCLUDE_CLIENTS, Filters::EXCLUDE_CLIENTS];
-        for header in clients {
-            for text in self.filters.list_for_header(header).into_iter().flatten() {
-                let glob = Glob::new(text);
-                if !servers.iter().any(|server| glob.matches(server.as_str())) {
-                    let names = servers.iter().map(|server| server.as_str());
-                    unmatched.push(UnmatchedFilter {
-                        header,
-                        text: text.clone(),
-                        suggestion: find_nearest(text, names).map(ToOwned::to_owned),
-                    });
-                }
-            }
-        }
+        let clients = clients.into_iter().flat_map(|header| {
+            let texts = self.filters.list_for_header(header).into_iter().flatten();
+            texts.map(move |text| (header, text))
+        });
+        let clients = clients.filter(|(_, text)| {
+            let glob = Glob::new(text);
+            !names().any(|name| glob.matches(name))
+        });
+        let clients = clients
+            .map(|(header, text)| UnmatchedFilter::new(header, text, find_nearest(text, names())));
         let matches = |selectors: &[Selector]| {
             let mut existing = existing.iter();
             existing.any(|entry| selectors.iter().any(|s| s.matches(&entry.tool.id)))
         };
-        let suggest = |text: &str| {
-            let aliases = existing.iter().map(|entry| &*entry.alias);
-            find_nearest(text, aliases).map(ToOwned::to_owned)
-        };
-        for included in self.include_tools.iter().flatten() {
-            if !matches(&included.readings) {
-                unmatched.push(UnmatchedFilter {
-                    header: Filters::INCLUDE_TOOLS,
-                    suggestion: suggest(&included.text),
-                    text: included.text.clone(),
-                });
-            }
-        }
-        let texts = self.filters.exclude_tools.iter().flatten();
-        for (text, selector) in texts.zip(&self.exclude_tools) {
-            if !matches(std::slice::from_ref(selector)) {
-                unmatched.push(UnmatchedFilter {
-                    header: Filters::EXCLUDE_TOOLS,
-                    suggestion: suggest(text),
-                    text: text.clone(),
-                });
-            }
-        }
-        unmatched
+        let included = self.include_tools.iter().flatten();
+        let included = included
+            .filter(|included| !matches(&included.readings))
+            .map(|included| (Filters::INCLUDE_TOOLS, &included.text));
+        let excluded = self.filters.exclude_tools.iter().flatten();
+        let excluded = excluded
+            .zip(&self.exclude_tools)
+            .filter(|(_, selector)| !matches(std::slice::from_ref(selector)))
+            .map(|(text, _)| (Filters::EXCLUDE_TOOLS, text));
+        let tools = included.chain(excluded).map(|(header, text)| {
+            UnmatchedFilter::new(header, text, find_nearest(text, aliases()))
+        });
+        // A suggestion compares a name with all others, so the bound comes before it.
+        clients.chain(tools).take(MAX_UNMATCHED).collect()
     }
 
     pub(super) fn includes_client(&self, server: &ServerName) -> bool {

@@ -331,7 +331,7 @@ impl SupervisorHandle {
                     lane: lane.clone(),
                     permit,
                     outdated: false,
-                    _session_call: None,
+                    session_call: None,
                 });
             }
         }
@@ -345,7 +345,7 @@ impl SupervisorHandle {
             lane,
             permit,
             outdated: false,
-            _session_call: None,
+            session_call: None,
         })
     }
 

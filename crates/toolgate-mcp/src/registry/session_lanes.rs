@@ -18,7 +18,7 @@ use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
 use crate::client_handler::SessionClient;
-use crate::fair_queue::Owner;
+use crate::fair_queue::{Owner, QueueLimits};
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
@@ -26,8 +26,9 @@ use crate::share::{ShareFull, SharedEntry, make_room};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
 
-/// Maximum number of processes of a stdio server that are started for single clients on its own
-/// account, and the time without calls after which they end.
+/// Maximum number of processes of a stdio server that are started for single clients without its
+/// configuration asking for them, and the time without calls after which they end. A key gets three
+/// quarters of them, so that others can be asked, too.
 const MAX_AUTOMATIC_PROCESSES: usize = 8;
 const AUTOMATIC_IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Interval between sweeps for idle session lanes.
@@ -65,15 +66,24 @@ pub(super) struct LaneSlot {
 struct FoundSlot {
     slot: Arc<LaneSlot>,
     call: SessionCall,
-    /// The slot whose place it took, which must be closed.
-    replaced: Option<Arc<LaneSlot>>,
+    /// The slots whose places it took, which must be closed.
+    replaced: Vec<Arc<LaneSlot>>,
 }
 
 /// Counts as a call on a session lane until dropped.
 #[derive(Debug)]
 pub struct SessionCall {
     _token: TaskTrackerToken,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<LaneTurn>,
+}
+
+/// The only call in flight on a lane. The lane is closed if the call is not answered: a late question of
+/// the server would reach the client of the next call.
+#[derive(Debug)]
+struct LaneTurn {
+    _permit: OwnedSemaphorePermit,
+    is_answered: bool,
+    lane: CancellationToken,
 }
 
 /// A session lane and a call on it.
@@ -100,8 +110,8 @@ impl LaneSlot {
 
     /// Returns whether the slot can serve the given settings.
     fn is_usable(&self, server: &ServerConfig) -> bool {
-        let open = self.lane.get().is_none_or(Lane::is_open);
-        open && !server.needs_reconnect(&self.server)
+        let is_open = self.lane.get().is_none_or(Lane::is_open);
+        is_open && !self.stop.is_cancelled() && !server.needs_reconnect(&self.server)
     }
 
     fn is_expired(&self, timeout: Duration) -> bool {
@@ -113,12 +123,26 @@ impl LaneSlot {
         self.calls.is_empty() && self.last_used.lock().elapsed() > timeout
     }
 
-    /// Takes the turn of a call where only one may be in flight; `None` if another one is.
-    fn try_take_turn(&self) -> Option<Option<OwnedSemaphorePermit>> {
-        match &self.turns {
-            Some(turns) => Arc::clone(turns).try_acquire_owned().ok().map(Some),
-            None => Some(None),
+    fn entry<'a>(&'a self, key: &'a LaneKey) -> SharedEntry<'a, LaneKey> {
+        SharedEntry {
+            key,
+            owner: self.owner.as_ref(),
+            last_used: *self.last_used.lock(),
+            is_idle: self.calls.is_empty(),
         }
+    }
+
+    /// Takes the turn of a call where only one may be in flight; `None` if another one is.
+    fn try_take_turn(&self) -> Option<Option<LaneTurn>> {
+        let Some(turns) = &self.turns else {
+            return Some(None);
+        };
+        let permit = Arc::clone(turns).try_acquire_owned().ok()?;
+        Some(Some(LaneTurn {
+            _permit: permit,
+            is_answered: false,
+            lane: self.stop.clone(),
+        }))
     }
 
     async fn close(&self) {
@@ -150,7 +174,7 @@ impl SessionLanes {
             return Ok(Some(FoundSlot::new(slot)));
         }
         let replaced = match known {
-            Some(_) => None,
+            Some(_) => Vec::new(),
             None => table.make_room(&key.server, client.owner.as_ref(), &server)?,
         };
         let slot = Arc::new(LaneSlot::new(server, client.owner.clone()));
@@ -193,42 +217,56 @@ impl SessionLanes {
 }
 
 impl LaneTable {
-    /// Removes a slot if its place is needed for another one of the owner.
+    /// Removes the slots whose places are needed for another one of the owner. Removes none if there is no
+    /// room.
     fn make_room(
         &mut self,
         name: &ServerName,
         owner: Option<&Arc<str>>,
         server: &ServerConfig,
-    ) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
+    ) -> Result<Vec<Arc<LaneSlot>>, ShareFull> {
+        let mut entries: Vec<_> = self
+            .slots
+            .iter()
+            .map(|(key, slot)| slot.entry(key))
+            .collect();
+        let mut removed: Vec<LaneKey> = Vec::new();
         if is_automatic(server) {
+            let of_server = entries.iter().filter(|entry| entry.key.server == *name);
+            let of_server: Vec<_> = of_server.cloned().collect();
+            let share = QueueLimits::shared(MAX_AUTOMATIC_PROCESSES, 0);
             let share = Share {
-                max: MAX_AUTOMATIC_PROCESSES,
-                max_per_key: MAX_AUTOMATIC_PROCESSES,
+                max: share.slots,
+                max_per_key: share.slots_per_owner,
             };
-            let of_server = |key: &LaneKey| key.server == *name;
-            if let Some(removed) = self.make_room_among(of_server, owner, share)? {
-                return Ok(Some(removed));
-            }
+            removed.extend(make_room(&of_server, owner, share)?);
+            entries.retain(|entry| !removed.contains(entry.key));
         }
-        self.make_room_among(|_| true, owner, self.capacity.session_connections)
+        removed.extend(make_room(
+            &entries,
+            owner,
+            self.capacity.session_connections,
+        )?);
+        drop(entries);
+        let removed = removed.iter().filter_map(|key| self.slots.remove(key));
+        Ok(removed.collect())
     }
+}
 
-    fn make_room_among(
-        &mut self,
-        counts: impl Fn(&LaneKey) -> bool,
-        owner: Option<&Arc<str>>,
-        share: Share,
-    ) -> Result<Option<Arc<LaneSlot>>, ShareFull> {
-        let slots = self.slots.iter().filter(|(key, _)| counts(key));
-        let entries = slots.map(|(key, slot)| SharedEntry {
-            key,
-            owner: slot.owner.as_ref(),
-            last_used: *slot.last_used.lock(),
-            is_idle: slot.calls.is_empty(),
-        });
-        let entries: Vec<_> = entries.collect();
-        let key = make_room(&entries, owner, share)?;
-        Ok(key.and_then(|key| self.slots.remove(&key)))
+impl SessionCall {
+    /// Takes note that the server has answered the call.
+    pub fn mark_answered(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.is_answered = true;
+        }
+    }
+}
+
+impl Drop for LaneTurn {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.lane.cancel();
+        }
     }
 }
 
@@ -240,7 +278,7 @@ impl FoundSlot {
                 turn: None,
             },
             slot: Arc::clone(slot),
-            replaced: None,
+            replaced: Vec::new(),
         }
     }
 }
@@ -265,14 +303,16 @@ impl Registry {
         client: &SessionClient,
         within: Duration,
     ) -> Result<LaneAccess, AccessError> {
+        let started = Instant::now();
         let access = self.access(&key.server, &client.owner, within).await?;
+        let within = within.saturating_sub(started.elapsed());
         if client.is_modern && access.lane.session().era == Era::Modern {
             return Ok(access);
         }
         Ok(match self.session_lane(key, client, within).await? {
             Some(SessionLane { lane, call }) => LaneAccess {
                 lane,
-                _session_call: Some(call),
+                session_call: Some(call),
                 ..access
             },
             None => access,
@@ -330,8 +370,8 @@ impl Registry {
             mut call,
             replaced,
         } = found;
-        if let Some(replaced) = replaced {
-            self.tasks.spawn(close_all(vec![replaced]));
+        if !replaced.is_empty() {
+            self.tasks.spawn(close_all(replaced));
         }
         let opening = slot
             .lane
@@ -383,10 +423,15 @@ impl Registry {
         }
         let (listening, stop) = (lane.clone(), slot.stop.clone());
         self.tasks.spawn(async move {
+            let listen = async {
+                listening.listen().await;
+                // Not every transport has something to listen to.
+                std::future::pending::<()>().await;
+            };
             tokio::select! {
-                () = listening.listen() => {}
+                () = listen => {}
                 _ = listening.wait_closed() => {}
-                () = stop.cancelled() => {}
+                () = stop.cancelled() => listening.close().await,
             }
         });
         Ok(lane)

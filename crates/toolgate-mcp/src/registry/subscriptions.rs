@@ -19,6 +19,7 @@ use toolgate_core::name::ServerName;
 
 use super::{Entries, Registry};
 use crate::client_handler::ClientHandler;
+use crate::fair_queue::Slot;
 use crate::handshake::Era;
 use crate::jsonrpc::{Object, RpcError, RpcResult};
 use crate::lane::Lane;
@@ -28,7 +29,7 @@ const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 const SUBSCRIPTION_ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// Maximum number of distinct resources with subscribers.
-const MAX_SUBSCRIBED_RESOURCES: usize = 10_000;
+pub const MAX_SUBSCRIBED_RESOURCES: usize = 10_000;
 /// Delay before resubscribing after a modern server ended a subscription; doubles after failures.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
 const MAX_RESUBSCRIBE_DELAY: Duration = Duration::from_secs(30);
@@ -71,6 +72,7 @@ pub struct ResourceSubscription {
     key: ResourceKey,
     handler: Arc<dyn ClientHandler>,
     subscriptions: Arc<UpstreamSubscriptions>,
+    _slot: Option<Slot>,
 }
 
 /// Reasons why a resource cannot be subscribed to.
@@ -154,6 +156,7 @@ impl UpstreamSubscriptions {
             key: key.clone(),
             handler: Arc::clone(&handler),
             subscriptions: Arc::clone(self),
+            _slot: None,
         };
         let first = self.with(|subscriptions| {
             if let Some(resource) = subscriptions.get_mut(&key) {
@@ -276,6 +279,15 @@ fn without_subscription_id(params: &RawValue) -> Box<RawValue> {
 fn is_same_or_below(uri: &str, resource: &str) -> bool {
     let rest = uri.strip_prefix(resource);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || resource.ends_with('/'))
+}
+
+impl ResourceSubscription {
+    /// Keeps a slot of the subscriber until the subscription ends.
+    #[must_use]
+    pub fn with_slot(mut self, slot: Slot) -> Self {
+        self._slot = Some(slot);
+        self
+    }
 }
 
 impl Drop for ResourceSubscription {

@@ -5,23 +5,22 @@
 //! ones are accepted for probes and the administrator.
 
 mod body;
-mod held_bodies;
+mod body_refused;
 mod stream;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) use body::{BodyTimeout, BusyBody, ProgressBody};
-pub(super) use held_bodies::BodyRefused;
-use held_bodies::HeldBodies;
+pub(super) use body_refused::BodyRefused;
 use parking_lot::Mutex;
 pub(super) use stream::WatchedStream;
 use tokio_util::sync::CancellationToken;
 use toolgate::metrics::Bound;
-use toolgate::{Gateway, LoadLevel};
+use toolgate::{Gateway, Hold, LoadLevel};
 use toolgate_core::config::HttpSettings;
 
 use super::error::ApiError;
@@ -41,7 +40,6 @@ struct Inner {
     gateway: Gateway,
     started: Instant,
     open: Mutex<OpenConnections>,
-    bodies: HeldBodies,
 }
 
 #[derive(Debug, Default)]
@@ -78,8 +76,11 @@ pub(super) struct Connection {
     key: Mutex<Option<Arc<str>>>,
     /// Whether a caller uses the connection, rather than the administrator.
     is_caller: AtomicBool,
-    /// Bytes of the current request's body that count towards the limits.
-    body_bytes: AtomicUsize,
+    /// The memory of the current request's body, if it is large. Work that outlives the request holds it,
+    /// too.
+    body: Mutex<Option<Arc<Hold>>>,
+    /// The memory of the current request's response, if it is large.
+    response: Mutex<Option<Hold>>,
     /// Whether only probes and the administrator are served.
     is_reserved: bool,
 }
@@ -95,7 +96,6 @@ impl Connections {
             gateway,
             started: Instant::now(),
             open: Mutex::default(),
-            bodies: HeldBodies::default(),
         }))
     }
 
@@ -139,7 +139,8 @@ impl Connections {
             state,
             key: Mutex::default(),
             is_caller: AtomicBool::new(false),
-            body_bytes: AtomicUsize::new(0),
+            body: Mutex::default(),
+            response: Mutex::default(),
             is_reserved,
         }))
     }
@@ -238,9 +239,15 @@ impl Connection {
         self.connections.0.settings.body_timeout
     }
 
-    /// Returns whether a large part of the current request's body has arrived.
+    /// Returns whether a large part of the current request's body has arrived, or a large response is
+    /// being sent.
     pub(super) fn holds_body(&self) -> bool {
-        self.body_bytes.load(Ordering::Relaxed) > 0
+        self.body.lock().is_some() || self.response.lock().is_some()
+    }
+
+    /// Returns the memory of the current request's body, for work that may outlive the request.
+    pub(super) fn body(&self) -> Option<Arc<Hold>> {
+        self.body.lock().clone()
     }
 
     /// Counts bytes of the current request's body towards the limits.
@@ -248,49 +255,50 @@ impl Connection {
         if !self.is_caller.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Inner {
-            gateway, bodies, ..
-        } = &*self.connections.0;
-        let key = self.key.lock().clone();
+        let gateway = &self.connections.0.gateway;
         let held = if gateway.load_level() == LoadLevel::Normal {
-            bodies.hold(key.as_ref(), bytes, gateway.capacity().bodies)
+            let mut body = self.body.lock();
+            let hold = body.get_or_insert_with(|| Arc::new(self.new_hold()));
+            hold.try_grow(bytes).map_err(BodyRefused::from)
         } else {
             Err(BodyRefused::Overloaded(gateway.load().bound))
         };
-        held.inspect_err(|refused| self.report(refused.bound(), key.as_deref().unwrap_or("")))?;
-        self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        held.inspect_err(|refused| {
+            let key = self.key.lock().clone();
+            self.report(refused.bound(), key.as_deref().unwrap_or(""));
+        })
     }
 
     /// Counts the bytes of a response until it has been sent. They are never refused, since the request
     /// has taken effect; instead, further requests of the key are.
     fn hold_response(&self, bytes: usize) {
         if self.is_caller.load(Ordering::Relaxed) {
-            let key = self.key.lock().clone();
-            self.connections.0.bodies.add(key.as_ref(), bytes);
-            self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let mut response = self.response.lock();
+            response.get_or_insert_with(|| self.new_hold()).grow(bytes);
         }
     }
 
     /// Counts bytes of a response no longer.
     fn release_response(&self, bytes: usize) {
-        if bytes > 0 && self.is_caller.load(Ordering::Relaxed) {
-            let key = self.key.lock().clone();
-            self.connections.0.bodies.release(key.as_ref(), bytes);
-            self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(response) = &*self.response.lock() {
+            response.shrink(bytes);
         }
+    }
+
+    /// Returns a hold on memory for the key that the connection uses.
+    fn new_hold(&self) -> Hold {
+        let held = self.connections.0.gateway.held_bytes();
+        held.hold(self.key.lock().as_ref())
     }
 
     fn report_stalled(&self) {
         self.report(Bound::WriteTime, &self.state.peer.to_string());
     }
 
-    fn release_body(&self) {
-        let bytes = self.body_bytes.swap(0, Ordering::Relaxed);
-        if bytes > 0 {
-            let key = self.key.lock().clone();
-            self.connections.0.bodies.release(key.as_ref(), bytes);
-        }
+    /// Counts the memory of the current request no longer.
+    fn release_memory(&self) {
+        drop(self.body.lock().take());
+        drop(self.response.lock().take());
     }
 
     fn set_unread_body(&self, unread: bool) {
@@ -329,13 +337,10 @@ impl Connection {
         if let Some(key) = key {
             self.bind_key(key)?;
         }
-        let bodies = &self.connections.0.bodies;
-        bodies
-            .check(key, gateway.capacity().bodies)
-            .map_err(|refused| {
-                self.report(refused.bound(), key.map_or("", |key| &**key));
-                refused.to_error()
-            })
+        gateway.held_bytes().check(key).map_err(|full| {
+            self.report(full.bound(), key.map_or("", |key| &**key));
+            BodyRefused::from(full).to_error()
+        })
     }
 
     fn bind_key(&self, key: &Arc<str>) -> Result<(), ApiError> {
@@ -375,7 +380,7 @@ impl Drop for Connection {
 impl Drop for ServedRequest {
     fn drop(&mut self) {
         let Self(connection) = self;
-        connection.release_body();
+        connection.release_memory();
         let now = connection.connections.now();
         connection.state.waiting_since.store(now, Ordering::Relaxed);
     }

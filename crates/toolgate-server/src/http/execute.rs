@@ -12,10 +12,10 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate::call::ArgumentsError;
+use toolgate::concurrent::run_in_order;
 use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
@@ -124,10 +124,13 @@ pub(crate) async fn execute(
         };
     }
     let calls = context.admit_array(calls)?;
-    let running = futures_util::stream::iter(calls).map(|(id, call)| context.run(id, call));
-    let responses: Vec<CallResponse> = running.buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
-    let responses: Result<Vec<Box<RawValue>>, ApiError> =
-        responses.iter().map(CallResponse::to_json).collect();
+    let running = calls.into_iter().map(|(id, call)| context.run(id, call));
+    let running = running.collect();
+    let responses = run_in_order(running, MAX_CONCURRENT_CALLS).await;
+    let responses: Result<Vec<Box<RawValue>>, ApiError> = responses
+        .into_iter()
+        .map(|response| response?.to_json())
+        .collect();
     Ok(context.with_warning(Json(responses?).into_response()))
 }
 

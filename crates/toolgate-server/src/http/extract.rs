@@ -1,12 +1,16 @@
 //! Extractors whose rejection is an [`ApiError`], so that handlers take plain values and clients get
 //! every error in the same format.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use toolgate::Hold;
 
+use super::connections::Connection;
 use super::error::ApiError;
 
 /// The parameters in the path.
@@ -20,6 +24,14 @@ pub(crate) struct ApiQuery<T>(pub(crate) T);
 /// The body as bytes.
 #[derive(Debug)]
 pub(crate) struct ApiBytes(pub(crate) Bytes);
+
+/// The body of a message whose processing may outlive the request.
+#[derive(Debug)]
+pub(crate) struct ApiMessage {
+    pub(crate) body: Bytes,
+    /// The memory of a large body, to be held while the message is processed.
+    pub(crate) memory: Option<Arc<Hold>>,
+}
 
 /// The body, parsed as JSON regardless of its content type.
 #[derive(Debug)]
@@ -60,6 +72,19 @@ impl<S: Send + Sync> FromRequest<S> for ApiBytes {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         Ok(Self(Bytes::from_request(request, state).await?))
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for ApiMessage {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let body = Bytes::from_request(request, state).await?;
+        Ok(Self {
+            body,
+            memory: connection.and_then(|connection| connection.body()),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -22,7 +22,7 @@ use toolgate::{Caller, ServerName};
 
 use super::App;
 use super::error::{ApiError, retry_after_value};
-use super::extract::{ApiBytes, ApiPath};
+use super::extract::{ApiMessage, ApiPath};
 use super::request::{self, OwnedHeaders, RequestId};
 use super::spliced_body::SplicedBody;
 
@@ -37,7 +37,7 @@ struct McpPost {
     caller: Caller,
     id: RequestId,
     headers: HeaderMap,
-    body: Bytes,
+    message: ApiMessage,
 }
 
 /// Send a JSON-RPC message, of any protocol revision, to all servers as one MCP server.
@@ -48,13 +48,13 @@ pub(crate) async fn post_all(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    ApiBytes(body): ApiBytes,
+    message: ApiMessage,
 ) -> Result<Response, ApiError> {
     let post = McpPost {
         caller,
         id,
         headers,
-        body,
+        message,
     };
     post.handle(&app, McpEndpoint::All).await
 }
@@ -68,14 +68,14 @@ pub(crate) async fn post_server(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    ApiBytes(body): ApiBytes,
+    message: ApiMessage,
 ) -> Result<Response, ApiError> {
     let name = ServerName::parse(&server).map_err(|_| unknown_endpoint())?;
     let post = McpPost {
         caller,
         id,
         headers,
-        body,
+        message,
     };
     post.handle(&app, McpEndpoint::Server(name)).await
 }
@@ -89,13 +89,13 @@ pub(crate) async fn post_virtual(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    ApiBytes(body): ApiBytes,
+    message: ApiMessage,
 ) -> Result<Response, ApiError> {
     let post = McpPost {
         caller,
         id,
         headers,
-        body,
+        message,
     };
     post.handle(&app, McpEndpoint::Virtual(name)).await
 }
@@ -146,8 +146,10 @@ impl McpPost {
             parent_id: request::parent_id(&self.headers),
             filters: filters.map_err(|error| error.message().to_owned()),
             headers: Some(self.headers),
+            memory: self.message.memory,
         };
-        let mut response = into_response(connection.handle(&self.body, delivery).await);
+        let reply = connection.handle(&self.message.body, delivery);
+        let mut response = into_response(reply.await);
         if let Some((caller, filters)) = named {
             request::warn_of_unmatched_filters(app, &caller, &filters, &mut response);
         }

@@ -29,6 +29,8 @@ const PARENT_ID: &str = "x-bf-parent-request-id";
 /// Says how to authenticate, in every response with status 401.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"toolgate\"");
 const MAX_ID_BYTES: usize = 128;
+/// Maximum size of one name in a filter header.
+const MAX_FILTER_NAME_BYTES: usize = 512;
 /// Maximum total size of one filter header; anything longer is a mistake or an attack.
 const MAX_FILTER_BYTES: usize = 16 * 1024;
 const MAX_FILTER_NAMES: usize = 256;
@@ -164,6 +166,12 @@ fn parse_filter(headers: &HeaderMap, name: &str) -> Result<Option<Vec<String>>, 
         let text = std::str::from_utf8(value.as_bytes())
             .map_err(|_| ApiError::bad_request(format!("`{name}` is not valid UTF-8")))?;
         values.push(text);
+    }
+    let mut names = values.iter().flat_map(|text| text.split(','));
+    if names.any(|text| text.trim().len() > MAX_FILTER_NAME_BYTES) {
+        return Err(ApiError::bad_request(format!(
+            "a name in `{name}` is longer than {MAX_FILTER_NAME_BYTES} bytes"
+        )));
     }
     if values.iter().map(|text| text.len()).sum::<usize>() > MAX_FILTER_BYTES {
         return Err(ApiError::bad_request(format!(

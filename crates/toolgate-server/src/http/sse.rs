@@ -14,15 +14,16 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply};
-use toolgate::{Caller, ServerName};
+use toolgate::{Caller, HeldBytes, Hold, ServerName};
 
 use super::App;
 use super::error::ApiError;
-use super::extract::{ApiBytes, ApiPath, ApiQuery};
+use super::extract::{ApiMessage, ApiPath, ApiQuery};
 use super::mcp::{KEEP_ALIVE_INTERVAL, to_one_line, unknown_endpoint};
 use super::request::{self, OwnedHeaders, RequestId};
 
@@ -42,11 +43,18 @@ pub(super) struct SseClients {
 struct SseClient {
     connection: Connection,
     caller: Caller,
-    answers: mpsc::Sender<String>,
+    answers: mpsc::Sender<Answer>,
     /// Limits the messages in progress.
     slots: Arc<Semaphore>,
     /// Cancelled when the stream ends.
     ended: CancellationToken,
+}
+
+/// A message that waits for the client to read it.
+#[derive(Debug)]
+struct Answer {
+    text: String,
+    _memory: Hold,
 }
 
 /// Ends a client's session with its stream.
@@ -91,7 +99,7 @@ pub(crate) async fn post_message(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    ApiBytes(body): ApiBytes,
+    message: ApiMessage,
 ) -> Result<StatusCode, ApiError> {
     let client = app.sse().open.lock().get(&query.session_id).cloned();
     let client = client.filter(|client| client.caller.key() == caller.key());
@@ -100,12 +108,16 @@ pub(crate) async fn post_message(
         let message = format!("{MAX_MESSAGES} messages of this stream are in progress; try again");
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "limited", message)
     })?;
-    let delivery = delivery(id, headers);
-    let reply = client.connection.handle(&body, delivery);
+    let delivery = Delivery {
+        memory: message.memory,
+        ..delivery(id, headers)
+    };
+    let reply = client.connection.handle(&message.body, delivery);
+    let held = app.gateway().held_bytes().clone();
     app.sse().tasks.spawn(async move {
         let _slot = slot;
         tokio::select! {
-            () = send_reply(reply, &client.answers) => {}
+            () = client.send_reply(reply, &held) => {}
             () = client.ended.cancelled() => {}
         }
     });
@@ -119,23 +131,7 @@ fn delivery(id: RequestId, headers: HeaderMap) -> Delivery {
         parent_id: request::parent_id(&headers),
         filters: filters.map_err(|error| error.message().to_owned()),
         headers: Some(headers),
-    }
-}
-
-async fn send_reply(reply: impl Future<Output = Reply>, answers: &mpsc::Sender<String>) {
-    match reply.await {
-        Reply::Accepted => {}
-        Reply::Single(reply) => {
-            // Fails only if the client has disconnected.
-            let _ = answers.send(reply.body.into_string()).await;
-        }
-        Reply::Stream(mut events) => {
-            while let Some(event) = events.next().await {
-                if answers.send(event.message).await.is_err() {
-                    return;
-                }
-            }
-        }
+        memory: None,
     }
 }
 
@@ -187,13 +183,43 @@ fn open(app: &App, caller: Caller, endpoint: McpEndpoint) -> Result<Response, Ap
 
 /// Streams the answers. Dropping the stream ends the client's session.
 fn receive(
-    answers: mpsc::Receiver<String>,
+    answers: mpsc::Receiver<Answer>,
     guard: OpenStream,
 ) -> impl Stream<Item = String> + Send {
     stream::unfold((answers, guard), |(mut answers, guard)| async move {
         let answer = answers.recv().await?;
-        Some((answer, (answers, guard)))
+        Some((answer.text, (answers, guard)))
     })
+}
+
+impl SseClient {
+    async fn send_reply(&self, reply: impl Future<Output = Reply>, held: &HeldBytes) {
+        match reply.await {
+            Reply::Accepted => {}
+            Reply::Single(reply) => {
+                // Fails only if the client has disconnected.
+                let _ = self.send(reply.body.into_string(), held).await;
+            }
+            Reply::Stream(mut events) => {
+                while let Some(event) = events.next().await {
+                    if self.send(event.message, held).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Queues a message, whose memory counts until the client has read it.
+    async fn send(&self, text: String, held: &HeldBytes) -> Result<(), SendError<Answer>> {
+        let memory = held.hold(self.caller.key());
+        memory.grow(text.len());
+        let answer = Answer {
+            text,
+            _memory: memory,
+        };
+        self.answers.send(answer).await
+    }
 }
 
 impl SseClients {

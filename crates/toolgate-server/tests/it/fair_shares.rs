@@ -540,6 +540,39 @@ async fn unread_responses_count_towards_the_share_of_a_key() {
     .await;
 }
 
+/// Waits until a large body of Alice is refused, or accepted.
+async fn wait_for_large_body(gate: &TestGate, status: u16) {
+    let body = tool_call("zoo_echo", &json!({"text": "x".repeat(6 * 1024 * 1024)}));
+    eventually("the share has changed", WAIT_TIMEOUT, async || {
+        let response = gate.with_key(ALICE).post(EXECUTE, &body).await;
+        (response.status == status).then_some(())
+    })
+    .await;
+}
+
+/// The memory of a message counts until its request has ended, not only while its connection is open.
+#[tokio::test]
+async fn body_of_a_call_counts_after_its_client_has_left() {
+    let gate = start("[capacity]\nmax_bodies_mb_per_key = 16\n").await;
+    let session = LegacySession::open(&gate, "/mcp", Some(ALICE)).await;
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "zoo_sleep", "arguments": {"ms": 600_000}}});
+    let body = format!("{call}{}", " ".repeat(12 * 1024 * 1024));
+    let mut sent = session.headers();
+    sent.extend(headers(&[(
+        "accept",
+        "application/json, text/event-stream",
+    )]));
+    let response = gate.post("/mcp", &body, sent).await;
+    assert_eq!(response.status(), 200);
+    drop(response);
+    wait_for_in_flight(&gate, "zoo", 1).await;
+    wait_for_large_body(&gate, 429).await;
+    assert_eq!(crate::connections::call(&gate, BOB).await, 200);
+    session.end(&gate).await;
+    wait_for_large_body(&gate, 200).await;
+}
+
 #[tokio::test]
 async fn connection_whose_client_does_not_read_is_closed() {
     let gate = start("[http]\nbody_timeout = \"300ms\"\n").await;

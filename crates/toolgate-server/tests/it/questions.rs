@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolgate_testkit::{HttpZoo, eventually};
 
 use crate::connections::reached;
-use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, zoo};
 use crate::mcp::{LegacySession, META, headers, read_json};
 use crate::resource_subscriptions::EventStream;
 
@@ -25,8 +25,21 @@ fn legacy_stdio() -> String {
 }
 
 /// Calls a tool as a modern client that declares elicitation.
-async fn call(gate: &TestGate, key: &str, tool: &str, mut params: Value) -> Value {
-    let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+async fn call(gate: &TestGate, key: &str, tool: &str, params: Value) -> Value {
+    call_as(gate, key, &json!({"elicitation": {}}), (tool, params)).await
+}
+
+/// Calls a tool as a modern client with these capabilities.
+async fn call_as(
+    gate: &TestGate,
+    key: &str,
+    capabilities: &Value,
+    (tool, mut params): (&str, Value),
+) -> Value {
+    let meta = META.replace(
+        "Capabilities\":{}",
+        &format!("Capabilities\":{capabilities}"),
+    );
     params["name"] = tool.into();
     params["_meta"] = serde_json::from_str(&meta).unwrap();
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
@@ -137,4 +150,50 @@ async fn questions_of_a_caller_are_bounded() {
     let mut gate = gate;
     gate.signal("-TERM");
     assert_eq!(gate.wait_for_exit().await, Some(0));
+}
+
+/// A key cannot have all processes that are started for clients which can be asked.
+#[tokio::test]
+async fn processes_for_questions_have_a_share_per_key() {
+    let gate = start_gate(&legacy_stdio()).await;
+    let params = json!({"arguments": {"message": "Who?"}});
+    let mut asked = 0;
+    for number in 0..7 {
+        let capabilities = json!({"elicitation": {}, "experimental": {"n": {"number": number}}});
+        let call = ("test_elicitation", params.clone());
+        let answer = call_as(&gate, ALICE, &capabilities, call).await;
+        asked += usize::from(answer["result"]["resultType"] == "input_required");
+    }
+    assert_eq!(asked, 6, "the last call is not asked");
+    let of_bob = ask(&gate, BOB, "Who?").await;
+    assert_eq!(of_bob["resultType"], "input_required", "{of_bob}");
+}
+
+/// A late question of a cancelled call must not reach the next call of the same process.
+#[tokio::test]
+async fn process_whose_call_was_cancelled_is_not_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid").display().to_string();
+    let gate = start_gate(&zoo("zoo", &["--pid", &pid])).await;
+    let processes = || processes_with(&pid).len();
+    assert_eq!(processes(), 1, "the shared one");
+    {
+        let sleeping = call(&gate, ALICE, "sleep", json!({"arguments": {"ms": 600_000}}));
+        tokio::pin!(sleeping);
+        let started = eventually("a process of its own", WAIT_TIMEOUT, async || {
+            (processes() == 2).then_some(())
+        });
+        tokio::select! {
+            answer = &mut sleeping => panic!("{answer}"),
+            () = started => {}
+        }
+    }
+    eventually("the process has ended", WAIT_TIMEOUT, async || {
+        (processes() == 1).then_some(())
+    })
+    .await;
+    let sum = json!({"arguments": {"a": 1, "b": 2}});
+    let sum = call(&gate, ALICE, "add", sum).await;
+    assert_eq!(sum["result"]["content"][0]["text"], "3", "{sum}");
+    assert_eq!(processes(), 2, "a new one");
 }

@@ -77,7 +77,7 @@ impl Dispatch {
     /// Sends the call over a lane and waits for the response.
     pub(super) async fn send(
         mut self,
-        access: LaneAccess,
+        mut access: LaneAccess,
         trace: TraceContext,
     ) -> Result<ServerResponse, CallError> {
         trace.insert_into_headers(&mut self.headers);
@@ -87,9 +87,12 @@ impl Dispatch {
         let wait = ResponseWait::new(&self.request, &access.lane, self.timeout);
         let timeout = wait.timeout;
         let answer = tokio::select! {
-            answer = wait.run(self.call_tool(access.lane, &trace)) => answer,
+            answer = wait.run(self.call_tool(access.lane.clone(), &trace)) => answer,
             () = session_ended(session) => return Err(CallError::Cancelled),
         };
+        if answer.is_some() {
+            access.mark_answered();
+        }
         let bytes = answer
             .as_ref()
             .and_then(|answer| answer.as_ref().ok())
@@ -141,11 +144,15 @@ impl Dispatch {
             _ => Box::pin(self.replacement_lane(&lane)).await,
         };
         // The guard keeps a session lane in use until the retry has finished.
-        let Some((next, _guard)) = next else {
+        let Some((next, mut guard)) = next else {
             return Err(error);
         };
         tracing::debug!(tool = %self.tool.id, %error, "retrying tool call");
-        Box::pin(next.call_tool(call())).await
+        let answer = Box::pin(next.call_tool(call())).await;
+        if let Some(guard) = &mut guard {
+            guard.mark_answered();
+        }
+        answer
     }
 
     /// Waits for the connection that replaces a lost one. A session lane is replaced by another lane
@@ -299,17 +306,21 @@ pub(super) async fn subscribe_resource(
 
 /// Sends a request other than a tool call over a lane and waits for the response.
 pub(super) async fn send_request(
-    access: LaneAccess,
+    mut access: LaneAccess,
     session: Option<&ClientSession>,
     upstream: UpstreamRequest,
     wait: ResponseWait,
 ) -> Result<Box<RawValue>, CallError> {
-    let (server, method) = (&access.lane.key().server, upstream.method);
+    let (lane, method) = (access.lane.clone(), upstream.method);
+    let server = &lane.key().server;
     let timeout = wait.timeout;
     let answer = tokio::select! {
-        answer = wait.run(access.lane.send_resolving_input(upstream)) => answer,
+        answer = wait.run(lane.send_resolving_input(upstream)) => answer,
         () = session_ended(session) => return Err(CallError::Cancelled),
     };
+    if answer.is_some() {
+        access.mark_answered();
+    }
     match answer {
         Some(Ok(result)) => Ok(result),
         Some(Err(cause)) => Err(CallError::Server {

@@ -2,15 +2,17 @@
 //! rules, approvals, limits and budgets, with one record each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::ServerItem;
 use toolgate_core::scope::{AccessView, Filters};
 use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::fair_queue::{QueueLimits, Slot};
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::ResourceSubscription;
+use toolgate_mcp::registry::{MAX_SUBSCRIBED_RESOURCES, ResourceSubscription};
 use tracing::Span;
 
 use super::item_request::ItemRequest;
@@ -18,8 +20,16 @@ use super::limits::LimitTarget;
 use super::rules::Rules;
 use super::{CallProgress, Inner, dispatch};
 use crate::audit::{AuditKind, AuditRecord};
-use crate::call::{CallError, RequestContext};
+use crate::call::{CallError, LimitReached, RequestContext};
 use crate::caller::Caller;
+use crate::metrics::Bound;
+
+/// Maximum size of the URI of a subscription, which is kept with it.
+const MAX_SUBSCRIBED_URI_BYTES: usize = 8 * 1024;
+/// Time after which a refused subscription is worth another try.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Subscriptions of all callers and of each key.
+pub(super) const SUBSCRIPTIONS: QueueLimits = QueueLimits::shared(MAX_SUBSCRIBED_RESOURCES, 0);
 
 /// Handle for the resources and prompts of servers.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +120,7 @@ impl<'a> Resources<'a> {
         let answer = async {
             check_key_rate(&rules, caller)?;
             let _permit = self.0.authorize_item(&request, &mut progress).await?;
+            let slot = self.0.acquire_subscription(caller, uri)?;
             let access = self
                 .0
                 .prepare_to_send(&request, None, &mut progress)
@@ -125,7 +136,7 @@ impl<'a> Resources<'a> {
             if answer.as_ref().is_err_and(is_unsent) {
                 progress.mark_unsent(&request.tool_id());
             }
-            answer
+            answer.map(|subscription| subscription.with_slot(slot))
         };
         let answer = answer.await;
         let attempt = progress.settle(Some(&answer)).await;
@@ -183,5 +194,30 @@ fn check_key_rate(rules: &Rules, caller: &Caller) -> Result<(), CallError> {
             rules.limits.check_rate(&LimitTarget::Key(Arc::clone(key)))
         }
         None => Ok(()),
+    }
+}
+
+impl Inner {
+    /// Takes a slot for a subscription of the caller.
+    fn acquire_subscription(&self, caller: &Caller, uri: &str) -> Result<Slot, CallError> {
+        if uri.len() > MAX_SUBSCRIBED_URI_BYTES {
+            let reason = format!("the URI is longer than {MAX_SUBSCRIBED_URI_BYTES} bytes");
+            return Err(CallError::BadArguments(reason));
+        }
+        let slot = self.subscriptions.try_acquire(&caller.key().cloned());
+        slot.ok_or_else(|| {
+            let max = match caller.key() {
+                Some(_) => SUBSCRIPTIONS.slots_per_owner,
+                None => SUBSCRIPTIONS.slots,
+            };
+            let key = caller.key().map(|key| &**key);
+            self.deps
+                .metrics
+                .report_bound(Bound::Subscriptions, key.unwrap_or(""));
+            CallError::Limited {
+                limit: LimitReached::share(key, Bound::Subscriptions, max),
+                retry_after: Some(RETRY_AFTER),
+            }
+        })
     }
 }

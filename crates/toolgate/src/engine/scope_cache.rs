@@ -6,6 +6,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use toolgate_core::Catalog;
 use toolgate_core::scope::{Filters, Scope};
+use toolgate_mcp::large::run_large;
 
 use super::rules::Rules;
 use crate::call::CallError;
@@ -13,6 +14,8 @@ use crate::caller::Caller;
 
 /// Total number of tools in all cached scopes.
 const MAX_CACHED_TOOLS: u64 = 400_000;
+/// Size of names that weighs as much as a tool. A cached scope has several copies of the names.
+const BYTES_PER_TOOL: usize = 16;
 /// A cached scope keeps its whole catalog alive, so unused ones are evicted early.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -31,7 +34,8 @@ impl ScopeCache {
     pub(super) fn new() -> Self {
         // Empty scopes and their filters take up memory as well.
         let weigh = |key: &Key, scope: &Arc<Scope>| {
-            let weight = scope.len() + 16 + key.filters.name_count();
+            let names = key.filters.name_count() + key.filters.name_bytes() / BYTES_PER_TOOL;
+            let weight = scope.len() + 16 + names;
             u32::try_from(weight).unwrap_or(u32::MAX)
         };
         Self(
@@ -60,8 +64,13 @@ impl ScopeCache {
         if let Some(scope) = self.0.get(&key) {
             return Ok(scope);
         }
-        let view = rules.access.view(principal, filters);
-        let scope = Arc::new(Scope::build(view, Arc::clone(catalog))?);
+        // Every name is compared with every tool.
+        let work = filters.name_count() * catalog.tools().len();
+        let scope = run_large(work, || {
+            let view = rules.access.view(principal, filters);
+            Scope::build(view, Arc::clone(catalog))
+        });
+        let scope = Arc::new(scope?);
         self.0.insert(key, Arc::clone(&scope));
         Ok(scope)
     }

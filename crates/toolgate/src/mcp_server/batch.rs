@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::StreamExt as _;
 use serde_json::value::RawValue;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, RpcError, RpcResult};
@@ -19,6 +19,7 @@ use super::request::RequestHandler;
 use super::session::Session;
 use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
+use crate::concurrent::run_numbered;
 
 /// The only protocol revision with batches.
 const BATCH_VERSION: &str = "2025-03-26";
@@ -173,20 +174,23 @@ async fn collect_answers(answers: Vec<BatchAnswer>) -> Reply {
     if answers.is_empty() {
         return Reply::Accepted;
     }
-    let answers = stream::iter(answers).buffered(MAX_CONCURRENT_REQUESTS);
+    let answers = run_numbered(answers, MAX_CONCURRENT_REQUESTS);
     let texts = answers
-        .filter_map(ready)
-        .scan(0, |bytes, BatchItem { id, result }| {
+        .filter_map(|(number, item)| ready(item.map(|item| (number, item))))
+        .scan(0, |bytes, (number, BatchItem { id, result })| {
             let text = jsonrpc::response(&id, &result);
             *bytes += text.len();
-            ready(Some(if *bytes > MAX_RESPONSE_BYTES {
+            let text = if *bytes > MAX_RESPONSE_BYTES {
                 let message =
                     "the responses to the batch are too large; send the requests separately";
                 jsonrpc::response(&id, &Err(RpcError::new(INTERNAL_ERROR, message)))
             } else {
                 text
-            }))
+            };
+            ready(Some((number, text)))
         });
-    let texts: Vec<String> = texts.collect().await;
+    let mut texts: Vec<(usize, String)> = texts.collect().await;
+    texts.sort_by_key(|(number, _)| *number);
+    let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
     Reply::text(200, format!("[{}]", texts.join(",")))
 }

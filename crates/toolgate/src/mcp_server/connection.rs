@@ -34,6 +34,7 @@ use super::sessions::SessionError;
 use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
 use crate::caller::Caller;
+use crate::held_bytes::Hold;
 use crate::metrics::Bound;
 
 /// A connection of a caller to an endpoint.
@@ -50,7 +51,7 @@ pub struct Connection {
 }
 
 /// The only client of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct DedicatedClient {
     /// Set once the client has sent `initialize`, which makes it a legacy client.
     session: OnceLock<Arc<Session>>,
@@ -71,6 +72,8 @@ pub struct Delivery {
     /// Headers of the HTTP request. They name the session of a legacy client, and repeat parts of
     /// a modern client's body.
     pub headers: Option<HeaderMap>,
+    /// The memory of the message, which counts for the caller until its requests have ended.
+    pub memory: Option<Arc<Hold>>,
 }
 
 /// Progress of a received message: its reply, or the future that yields it.
@@ -89,6 +92,7 @@ impl Delivery {
             parent_id: None,
             filters: Ok(Filters::default()),
             headers: None,
+            memory: None,
         }
     }
 
@@ -117,7 +121,11 @@ impl Connection {
     /// Binds the connection to a single client. Also returns the messages to the client that belong
     /// to none of its requests.
     pub fn into_dedicated(self) -> (Self, impl Stream<Item = String> + Send + 'static) {
-        let client: Arc<DedicatedClient> = Arc::default();
+        let client = Arc::new(DedicatedClient {
+            session: OnceLock::new(),
+            channel: SessionChannel::new(self.server.memory_of(&self.caller)),
+            initialized: CancellationToken::new(),
+        });
         let (gateway, caller) = (self.server.gateway().clone(), self.caller.clone());
         let filters = self.endpoint.narrow(Filters::default());
         let initialized = client.initialized.clone();
@@ -241,7 +249,7 @@ impl Connection {
             };
             Reply::error(status, id, error)
         })?;
-        let (sender, messages) = message_queue(self.server.gateway());
+        let (sender, messages) = message_queue(self.server.gateway(), &self.caller);
         if matches!(parsed, Method::Listen(_)) {
             let load = self.server.gateway().check_load();
             load.map_err(|error| Reply::refused(id, &error))?;
@@ -286,13 +294,13 @@ impl Connection {
         };
         let session = self.require_session(id, &delivery)?;
         let streaming = if self.dedicated.is_none() && delivery.accepts_streams() {
-            Streaming::Resumable(self.server.resumption(&session))
+            Streaming::Resumable(Box::new(self.server.resumption(&session)))
         } else {
             Streaming::Late
         };
         let context = self.request_context(id, delivery)?;
         let method = parsed.map_err(|error| Reply::error(200, id, error))?;
-        let (sender, messages) = message_queue(self.server.gateway());
+        let (sender, messages) = message_queue(self.server.gateway(), &self.caller);
         let meta = meta.to_request_meta();
         let handler = RequestHandler::legacy(self, context, &session, meta, sender);
         let in_flight = Some(session.client.in_flight.register(id.get()));
@@ -364,6 +372,7 @@ impl Connection {
             parent: delivery.parent_id,
             filters: self.narrow_filters(id, delivery.filters)?,
             headers: delivery.headers.unwrap_or_default(),
+            memory: delivery.memory,
             ..RequestContext::default()
         })
     }

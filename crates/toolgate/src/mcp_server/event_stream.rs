@@ -9,6 +9,8 @@ use futures_util::stream::{self, Stream};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::held_bytes::Hold;
+
 /// Maximum number and size of the messages that wait for the client to read them.
 const MAX_UNREAD_MESSAGES: usize = 1024;
 const MAX_UNREAD_BYTES: usize = 4 * 1024 * 1024;
@@ -37,6 +39,8 @@ pub(super) struct EventStream {
     number: u64,
     state: Mutex<StreamState>,
     changed: Notify,
+    /// The memory of the kept messages, which counts for the client's key.
+    memory: Hold,
 }
 
 #[derive(Debug, Default)]
@@ -99,9 +103,10 @@ impl EventId {
 }
 
 impl EventStream {
-    pub(super) fn new(number: u64) -> Self {
+    pub(super) fn new(number: u64, memory: Hold) -> Self {
         Self {
             number,
+            memory,
             state: Mutex::default(),
             changed: Notify::new(),
         }
@@ -113,11 +118,15 @@ impl EventStream {
         if state.is_complete || !state.is_awaited() {
             return Err(PushError::NoReader);
         }
-        if !state.has_room(message.len()) {
+        // A single message of any size passes: it may be a request that the client must answer.
+        let is_first = state.last == state.read;
+        if !state.has_room(message.len())
+            || (!is_first && self.memory.check_room(message.len()).is_err())
+        {
             return Err(PushError::Full);
         }
         state.add(message);
-        self.changed.notify_waiters();
+        self.announce(&state);
         Ok(())
     }
 
@@ -126,7 +135,7 @@ impl EventStream {
         let mut state = self.state.lock();
         if !state.is_complete && state.is_awaited() {
             state.add(message);
-            self.changed.notify_waiters();
+            self.announce(&state);
         }
     }
 
@@ -137,6 +146,12 @@ impl EventStream {
             state.add(last);
         }
         state.is_complete = true;
+        self.announce(&state);
+    }
+
+    /// Counts the memory of a changed state, and wakes those that wait for a change.
+    fn announce(&self, state: &StreamState) {
+        self.memory.set(state.kept_bytes());
         self.changed.notify_waiters();
     }
 
@@ -190,8 +205,7 @@ impl EventStream {
 
     /// Returns the size of what is kept.
     pub(super) fn kept_bytes(&self) -> usize {
-        let state = self.state.lock();
-        state.read_bytes + state.unread_bytes
+        self.state.lock().kept_bytes()
     }
 
     /// Returns whether the client stopped to read some time ago.
@@ -211,6 +225,7 @@ impl EventStream {
             state.messages.clear();
             state.read = state.last;
             (state.read_bytes, state.unread_bytes) = (0, 0);
+            self.announce(&state);
         }
     }
 
@@ -229,6 +244,10 @@ impl StreamState {
         let unread = self.last - self.read;
         unread == 0
             || (self.unread_bytes + bytes < MAX_UNREAD_BYTES && unread < MAX_UNREAD_MESSAGES as u64)
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.read_bytes + self.unread_bytes
     }
 
     /// Returns whether the client reads the stream or may return to it.
@@ -290,7 +309,7 @@ impl Reader {
                 if let Some(message) = state.message_after(self.position).cloned() {
                     self.position += 1;
                     state.mark_read(self.position, message.len());
-                    stream.changed.notify_waiters();
+                    stream.announce(&state);
                     return Some(stream.event(self.position, &message));
                 }
                 if state.is_complete {
@@ -315,7 +334,18 @@ impl Drop for Reader {
 mod tests {
     use futures_util::{FutureExt as _, StreamExt as _, pin_mut};
 
+    use toolgate_core::config::Share;
+
     use super::*;
+    use crate::held_bytes::HeldBytes;
+
+    fn new_stream(number: u64) -> EventStream {
+        let share = Share {
+            max: usize::MAX,
+            max_per_key: usize::MAX,
+        };
+        EventStream::new(number, HeldBytes::new(share).hold(None))
+    }
 
     fn next(events: &mut (impl Stream<Item = StreamEvent> + Unpin)) -> Option<StreamEvent> {
         events.next().now_or_never().flatten()
@@ -330,7 +360,7 @@ mod tests {
 
     #[test]
     fn reader_continues_after_the_last_event_it_received() {
-        let stream = Arc::new(EventStream::new(7));
+        let stream = Arc::new(new_stream(7));
         assert!(
             stream.push("lost".to_owned()).is_err(),
             "nobody has read it"
@@ -359,7 +389,7 @@ mod tests {
 
     #[test]
     fn messages_wait_for_a_client_that_left_until_it_is_given_up() {
-        let stream = Arc::new(EventStream::new(0));
+        let stream = Arc::new(new_stream(0));
         drop(stream.read(None, false));
         assert!(stream.push("a".to_owned()).is_ok());
         assert!(!stream.is_abandoned(Duration::MAX) && stream.is_abandoned(Duration::ZERO));
@@ -368,19 +398,19 @@ mod tests {
         assert_eq!(next(&mut back), event("0-1", "a"));
         stream.give_up();
         assert!(stream.push("b".to_owned()).is_ok(), "it reads again");
-        let stream = Arc::new(EventStream::new(0));
+        let stream = Arc::new(new_stream(0));
         drop(stream.read(None, false));
         assert!(stream.push("a".to_owned()).is_ok());
         stream.give_up();
         assert!(stream.push("b".to_owned()).is_err());
-        assert_eq!(stream.kept_bytes(), 0);
+        assert_eq!((stream.kept_bytes(), stream.memory.bytes()), (0, 0));
         assert!(stream.read(EventId::parse("0-0"), false).is_none());
         assert!(stream.read(None, false).is_some());
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let stream = Arc::new(EventStream::new(0));
+        let stream = Arc::new(new_stream(0));
         let events = stream.read(None, false).unwrap();
         pin_mut!(events);
         let large = "x".repeat(MAX_UNREAD_BYTES);
@@ -404,5 +434,6 @@ mod tests {
         stream.complete(Some(large.clone()));
         assert!(next(&mut events).is_some());
         assert_eq!(stream.kept_bytes(), large.len(), "the answer is kept");
+        assert_eq!(stream.memory.bytes(), large.len(), "and counts");
     }
 }

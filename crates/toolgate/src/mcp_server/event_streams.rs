@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::event_stream::{EventId, EventStream, StreamEvent};
 use super::reply::PendingReply;
+use crate::held_bytes::Hold;
 
 /// Maximum size of the answers that are kept for a client that may have lost them.
 const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
@@ -37,12 +38,14 @@ struct RequestStream {
 }
 
 /// What a request needs whose answer outlives the client's connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Resumption {
     pub(super) streams: Arc<EventStreams>,
     /// Whether the client expects a first event without a message.
     pub(super) announces_ids: bool,
     pub(super) tasks: TaskTracker,
+    /// Counts what is kept for the client.
+    pub(super) memory: Hold,
     /// Ends requests whose clients are gone.
     pub(super) stop: CancellationToken,
 }
@@ -51,13 +54,17 @@ impl EventStreams {
     /// Number of the stream for messages that belong to no request.
     pub(super) const SESSION: u64 = 0;
 
-    fn open(&self, stop: &CancellationToken) -> (Arc<EventStream>, CancellationToken) {
+    fn open(
+        &self,
+        memory: Hold,
+        stop: &CancellationToken,
+    ) -> (Arc<EventStream>, CancellationToken) {
         let mut table = self.0.lock();
         table.last += 1;
         let number = table.last;
         table.cancel_oldest_left();
         let stream = RequestStream {
-            events: Arc::new(EventStream::new(number)),
+            events: Arc::new(EventStream::new(number, memory)),
             cancel: stop.child_token(),
         };
         let opened = (Arc::clone(&stream.events), stream.cancel.clone());
@@ -93,18 +100,19 @@ impl EventStreams {
         }
     }
 
-    /// Forgets the oldest answers beyond what may be kept.
+    /// Forgets the oldest answers beyond what may be kept. The newest is kept whatever its size.
     fn forget_oldest(&self) {
         let mut table = self.0.lock();
         let kept = table.streams.iter();
         let kept = kept.filter(|(_, stream)| stream.events.is_complete());
-        let mut bytes = 0;
+        let (mut bytes, mut has_newer) = (0, false);
         let mut forgotten = Vec::new();
         for (number, stream) in kept.rev() {
             bytes += stream.events.kept_bytes();
-            if bytes > MAX_KEPT_BYTES && !stream.events.is_read() {
+            if bytes > MAX_KEPT_BYTES && has_newer && !stream.events.is_read() {
                 forgotten.push(*number);
             }
+            has_newer = true;
         }
         for number in forgotten {
             table.streams.remove(&number);
@@ -137,7 +145,7 @@ impl Resumption {
         first: Option<String>,
         pending: PendingReply,
     ) -> BoxStream<'static, StreamEvent> {
-        let (stream, cancel) = self.streams.open(&self.stop);
+        let (stream, cancel) = self.streams.open(self.memory, &self.stop);
         let events = stream.read(None, self.announces_ids);
         if let Some(first) = first {
             // A new stream has room.
@@ -156,5 +164,36 @@ impl Resumption {
             // Cannot happen: a new stream keeps everything.
             None => futures_util::stream::empty().boxed(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_core::config::Share;
+
+    use super::*;
+    use crate::held_bytes::HeldBytes;
+
+    /// A client that lost its answer cannot repeat the request, so the newest is kept whatever its size.
+    #[test]
+    fn newest_answer_is_kept_and_older_ones_are_forgotten_if_they_are_large() {
+        let held = HeldBytes::new(Share {
+            max: usize::MAX,
+            max_per_key: usize::MAX,
+        });
+        let streams = EventStreams::default();
+        let answer = || {
+            let (stream, _) = streams.open(held.hold(None), &CancellationToken::new());
+            drop(stream.read(None, false));
+            stream.complete(Some("x".repeat(2 * MAX_KEPT_BYTES)));
+            streams.forget_oldest();
+        };
+        answer();
+        assert_eq!(held.of_key(None), 2 * MAX_KEPT_BYTES);
+        assert!(streams.resume(EventId::parse("1-0").unwrap()).is_some());
+        answer();
+        assert!(streams.resume(EventId::parse("1-0").unwrap()).is_none());
+        assert!(streams.resume(EventId::parse("2-0").unwrap()).is_some());
+        assert_eq!(held.of_key(None), 2 * MAX_KEPT_BYTES, "of one answer");
     }
 }

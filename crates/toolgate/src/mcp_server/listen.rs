@@ -42,7 +42,7 @@ impl ListenStream {
         id: Box<RawValue>,
         requested: RequestedNotifications,
     ) -> Self {
-        let (sender, updates) = message_queue(handler.server.gateway());
+        let (sender, updates) = message_queue(handler.server.gateway(), &handler.caller);
         let update_sender: UpdateSender = Arc::new({
             let id = id.clone();
             move |params: &RawValue| {

@@ -2,12 +2,13 @@
 //! dropped: a client that does not read must not fill the memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 
 use super::client_requests::MessageSender;
+use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::held_bytes::Hold;
 use crate::metrics::Bound;
 
 const MAX_MESSAGES: usize = 1024;
@@ -17,33 +18,42 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct MessageReceiver {
     messages: mpsc::Receiver<String>,
-    bytes: Arc<AtomicUsize>,
+    /// The memory of the messages, which counts for the client's key.
+    held: Arc<Hold>,
 }
 
-/// Creates a queue. The sender returns false if the client cannot receive the message.
-pub(super) fn message_queue(gateway: &Gateway) -> (MessageSender, MessageReceiver) {
+/// Creates a queue for a client of the caller. The sender returns false if the client cannot receive the
+/// message.
+pub(super) fn message_queue(
+    gateway: &Gateway,
+    caller: &Caller,
+) -> (MessageSender, MessageReceiver) {
     let (sender, messages) = mpsc::channel(MAX_MESSAGES);
-    let bytes = Arc::new(AtomicUsize::new(0));
+    let held = Arc::new(gateway.held_bytes().hold(caller.key()));
     let receiver = MessageReceiver {
         messages,
-        bytes: Arc::clone(&bytes),
+        held: Arc::clone(&held),
     };
     let gateway = gateway.clone();
+    let key = caller.key().cloned();
     let send = move |message: String| {
         let length = message.len();
-        let waiting = bytes.fetch_add(length, Ordering::Relaxed);
-        // A single message of any size passes: it may be a request that the client must answer.
-        let fits = waiting == 0 || waiting + length <= MAX_BYTES;
+        let waiting = held.bytes();
+        let fits = if waiting == 0 {
+            // A single message of any size passes: it may be a request that the client must answer.
+            held.grow(length);
+            true
+        } else {
+            waiting + length <= MAX_BYTES && held.try_grow(length).is_ok()
+        };
         let sent = if fits {
-            sender.try_send(message)
+            let sent = sender.try_send(message);
+            sent.inspect_err(|_| held.shrink(length))
         } else {
             Err(mpsc::error::TrySendError::Full(message))
         };
-        if let Err(error) = &sent {
-            bytes.fetch_sub(length, Ordering::Relaxed);
-            if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                gateway.report_bound(Bound::Notifications, "");
-            }
+        if matches!(sent, Err(mpsc::error::TrySendError::Full(_))) {
+            gateway.report_bound(Bound::Notifications, key.as_deref().unwrap_or(""));
         }
         sent.is_ok()
     };
@@ -62,7 +72,7 @@ impl MessageReceiver {
     }
 
     fn took(&self, message: String) -> String {
-        self.bytes.fetch_sub(message.len(), Ordering::Relaxed);
+        self.held.shrink(message.len());
         message
     }
 }

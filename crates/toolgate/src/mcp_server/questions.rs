@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -145,7 +146,7 @@ fn askable_methods(capabilities: &str) -> Vec<&'static str> {
 /// capabilities.
 pub(super) fn modern_session(caller: &Caller, capabilities: &Arc<str>) -> ClientSession {
     let key = caller.key();
-    let digest = sha256_hex(&**capabilities);
+    let digest = sha256_hex(canonical_json(capabilities));
     let id = format!("modern:{}:{digest}", key.map_or("", |key| &**key));
     ClientSession {
         id,
@@ -158,6 +159,17 @@ pub(super) fn modern_session(caller: &Caller, capabilities: &Arc<str>) -> Client
             is_modern: true,
             disconnected: CancellationToken::new(),
         },
+    }
+}
+
+/// Returns the same text for capabilities that differ only in white space, order or notation.
+fn canonical_json(capabilities: &str) -> String {
+    match serde_json::from_str::<Value>(capabilities) {
+        Ok(mut value) => {
+            value.sort_all_objects();
+            value.to_string()
+        }
+        Err(_) => capabilities.to_owned(),
     }
 }
 
@@ -408,4 +420,21 @@ impl ClientHandler for UnaskableClient {
 fn not_held() -> RpcError {
     let message = "the question was answered already, or not in time; repeat the request without `requestState`";
     RpcError::new(INVALID_PARAMS, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_that_mean_the_same_share_a_session() {
+        let id = |capabilities: &str| {
+            let caller = Caller::http().with_key("alice");
+            modern_session(&caller, &Arc::from(capabilities)).id
+        };
+        let first = id(r#"{"elicitation":{"form":{},"url":{}},"roots":{}}"#);
+        let second = id("{ \"roots\" : {},\n\"elicitation\": {\"url\": {}, \"\\u0066orm\": {}} }");
+        assert_eq!(first, second);
+        assert_ne!(first, id(r#"{"elicitation":{"form":{}},"roots":{}}"#));
+    }
 }

@@ -82,7 +82,7 @@ pub(super) enum Streaming {
     /// As a stream that starts before the answer is there. The request ends with the stream.
     Early,
     /// As a stream that the client can resume.
-    Resumable(Resumption),
+    Resumable(Box<Resumption>),
 }
 
 /// State of a stream that ends with the answer to a request.

@@ -19,6 +19,7 @@ use super::method::InitializeRequest;
 use crate::active_set::ActiveSet;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::held_bytes::Hold;
 use crate::metrics::Bound;
 
 /// A session of a legacy client.
@@ -41,7 +42,7 @@ pub(super) struct SessionOwner {
 }
 
 /// The state that a session shares with its connection, if the client has one of its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct SessionChannel {
     pub(super) listener: Arc<SessionListener>,
     pub(super) in_flight: Arc<ActiveSet>,
@@ -207,11 +208,16 @@ impl SessionListener {
     }
 }
 
-impl Default for SessionListener {
-    fn default() -> Self {
-        Self {
-            events: Arc::new(EventStream::new(EventStreams::SESSION)),
+impl SessionChannel {
+    /// Creates the channel of a client whose messages take this memory.
+    pub(super) fn new(memory: Hold) -> Self {
+        let listener = SessionListener {
+            events: Arc::new(EventStream::new(EventStreams::SESSION, memory)),
             changes: Mutex::default(),
+        };
+        Self {
+            listener: Arc::new(listener),
+            in_flight: Arc::default(),
         }
     }
 }

@@ -82,7 +82,7 @@ async fn futures_of_the_hot_path_stay_small() {
         log_level: None,
         shared: meta,
     };
-    let (sender, _messages) = message_queue(&gateway);
+    let (sender, _messages) = message_queue(&gateway, &Caller::http());
     let context = RequestContext::default();
     let handler = RequestHandler::modern(&connection, context, meta, None, sender);
     let answer = handler.answer(Method::parse("tools/call", Era::Modern, Some(&params)).unwrap());

@@ -43,6 +43,8 @@ pub enum Bound {
     SessionConnections,
     /// Such connections of one key.
     SessionConnectionsPerKey,
+    /// Subscriptions to resources, in all and of one key.
+    Subscriptions,
     /// Size of the capabilities that a client declares.
     Capabilities,
     /// Concurrent agent runs.
@@ -94,7 +96,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -108,6 +110,7 @@ impl Bound {
         Self::SessionsPerKey,
         Self::SessionConnections,
         Self::SessionConnectionsPerKey,
+        Self::Subscriptions,
         Self::Capabilities,
         Self::Runs,
         Self::RunsPerKey,
@@ -140,6 +143,7 @@ impl Bound {
             Self::SessionsPerKey => "sessions_per_key",
             Self::SessionConnections => "session_connections",
             Self::SessionConnectionsPerKey => "session_connections_per_key",
+            Self::Subscriptions => "subscriptions",
             Self::Capabilities => "capabilities",
             Self::Runs => "runs",
             Self::RunsPerKey => "runs_per_key",
@@ -181,6 +185,7 @@ impl Bound {
             Self::Memory => "capacity.max_memory_mb",
             Self::Load => "http.max_connections",
             Self::BodySize
+            | Self::Subscriptions
             | Self::Capabilities
             | Self::LargeArguments
             | Self::JsonDepth
@@ -199,6 +204,7 @@ impl Bound {
             Self::SessionConnections | Self::SessionConnectionsPerKey => {
                 "connections to servers for single sessions"
             }
+            Self::Subscriptions => "subscriptions to resources",
             Self::Runs | Self::RunsPerKey => "agent runs",
             Self::ScriptsPerKey => "scripts waiting",
             Self::LargeArguments => "calls with large arguments waiting",

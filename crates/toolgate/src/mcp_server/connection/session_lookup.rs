@@ -46,7 +46,8 @@ impl Connection {
                 Arc::clone(client.session.get_or_init(open))
             }
             None => {
-                let session = Session::new(gateway, owner, initialize, SessionChannel::default());
+                let channel = SessionChannel::new(self.server.memory_of(&self.caller));
+                let session = Session::new(gateway, owner, initialize, channel);
                 let session = Arc::new(session);
                 self.server.sessions().add(&session);
                 session
