@@ -43,6 +43,9 @@ pub enum CallError {
     /// A header of the request contradicts the argument that it mirrors.
     #[error("{0}")]
     HeaderMismatch(String),
+    /// The URI is too long to be kept with a subscription.
+    #[error("the URI is longer than {0} bytes, the most that a subscription accepts")]
+    UriTooLong(usize),
     /// A rule, a hook or a person denied the call.
     #[error("tool `{alias}` was not run: {reason} (`{because}`)")]
     Denied {
@@ -265,9 +268,10 @@ impl CallError {
         match self {
             Self::Unknown { .. } | Self::UnknownItem(_) | Self::Ambiguous { .. } => "unknown",
             Self::Filter(_) => "bad_filter",
-            Self::BadArguments(_) | Self::SchemaViolation(_) | Self::HeaderMismatch(_) => {
-                "bad_arguments"
-            }
+            Self::BadArguments(_)
+            | Self::SchemaViolation(_)
+            | Self::HeaderMismatch(_)
+            | Self::UriTooLong(_) => "bad_arguments",
             Self::Denied { .. }
             | Self::NoApprover { .. }
             | Self::RulesChanged(_)

@@ -201,8 +201,7 @@ impl Inner {
     /// Takes a slot for a subscription of the caller.
     fn acquire_subscription(&self, caller: &Caller, uri: &str) -> Result<Slot, CallError> {
         if uri.len() > MAX_SUBSCRIBED_URI_BYTES {
-            let reason = format!("the URI is longer than {MAX_SUBSCRIBED_URI_BYTES} bytes");
-            return Err(CallError::BadArguments(reason));
+            return Err(CallError::UriTooLong(MAX_SUBSCRIBED_URI_BYTES));
         }
         let slot = self.subscriptions.try_acquire(&caller.key().cloned());
         slot.ok_or_else(|| {
