@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-/// The caller that a slot is counted for: the name of a key. Callers without one count as one, which
-/// may have every slot: once keys are defined, only the administrator needs none.
+/// The caller that a slot is counted for, usually the name of a key. `None` may have every slot: it is the
+/// administrator, or everyone where no keys are defined.
 pub type Owner = Option<Arc<str>>;
 
 /// Slots with a queue per caller. Clones share them.

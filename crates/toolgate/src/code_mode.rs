@@ -325,7 +325,7 @@ impl CodeMode {
             request.tool_caller,
         );
         let worker = match run
-            .acquire_worker(pool, &request.caller.key().cloned())
+            .acquire_worker(pool, &request.caller.share_owner().cloned())
             .await?
         {
             WorkerAcquisition::Acquired(worker) => worker,

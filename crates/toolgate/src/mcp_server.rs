@@ -159,7 +159,7 @@ impl Server {
 
     /// Returns a hold on memory for a caller.
     fn memory_of(&self, caller: &Caller) -> Hold {
-        self.gateway().held_bytes().hold(caller.key())
+        self.gateway().held_bytes().hold(caller.share_owner())
     }
 
     fn gateway(&self) -> &Gateway {

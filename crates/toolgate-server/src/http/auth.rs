@@ -141,6 +141,14 @@ pub(crate) async fn require_caller(
         KeylessCallers::Always => true,
         KeylessCallers::UntilKeysAreRequired => !keys.are_required() && is_local(),
     };
+    // Beside callers with keys, those without have a share, too.
+    let without_key = || {
+        if keys.has_any() {
+            Caller::http().beside_keys()
+        } else {
+            Caller::http()
+        }
+    };
     let hint = || {
         if keys.are_required() && !keys.has_any() && is_local() {
             HOW_TO_GET_KEY
@@ -156,7 +164,7 @@ pub(crate) async fn require_caller(
         PresentedKey::Invalid(_)
             if key_optional && !presented_keys(headers).any(|key| key.starts_with(KEY_PREFIX)) =>
         {
-            Caller::http()
+            without_key()
         }
         PresentedKey::Invalid(error) => {
             let message = format!("{error}; {}", hint());
@@ -168,7 +176,7 @@ pub(crate) async fn require_caller(
                 &message,
             ));
         }
-        PresentedKey::None if key_optional => Caller::http(),
+        PresentedKey::None if key_optional => without_key(),
         PresentedKey::None => {
             let message = format!("a key is required; {}", hint());
             return Err(reject(
@@ -180,7 +188,7 @@ pub(crate) async fn require_caller(
             ));
         }
     };
-    admit_connection(&request, caller.key())?;
+    admit_connection(&request, caller.share_owner())?;
     if is_counted(&request) {
         let id = request.extensions().get::<RequestId>();
         let id = id.map_or("", |RequestId(id)| id);

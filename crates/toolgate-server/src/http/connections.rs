@@ -21,6 +21,7 @@ pub(super) use stream::WatchedStream;
 use tokio_util::sync::CancellationToken;
 use toolgate::metrics::Bound;
 use toolgate::{Gateway, Hold, LoadLevel};
+use toolgate_core::caller::describe_share_owner;
 use toolgate_core::config::HttpSettings;
 
 use super::error::ApiError;
@@ -354,7 +355,8 @@ impl Connection {
             drop(open);
             self.report(Bound::ConnectionsPerKey, key);
             let message = format!(
-                "key `{key}` has {max} open connections, its maximum (`http.max_connections_per_key`); close some or reuse them"
+                "the limit of {max} open connections for {} is reached (`http.max_connections_per_key`); close some or reuse them",
+                describe_share_owner(Some(key))
             );
             return Err(ApiError::too_many_requests(message, Some(RETRY_AFTER)));
         }

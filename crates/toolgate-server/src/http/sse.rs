@@ -212,7 +212,7 @@ impl SseClient {
 
     /// Queues a message, whose memory counts until the client has read it.
     async fn send(&self, text: String, held: &HeldBytes) -> Result<(), SendError<Answer>> {
-        let memory = held.hold(self.caller.key());
+        let memory = held.hold(self.caller.share_owner());
         memory.grow(text.len());
         let answer = Answer {
             text,

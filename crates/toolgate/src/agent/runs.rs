@@ -91,8 +91,8 @@ impl Runs {
             .load()
             .check()
             .inspect_err(|_| engine.report_bound(engine.load().bound(), caller))?;
-        let key = caller.key().cloned();
-        self.0.slots.try_acquire(&key).ok_or_else(|| {
+        let owner = caller.share_owner().cloned();
+        self.0.slots.try_acquire(&owner).ok_or_else(|| {
             let runs = engine.capacity().runs;
             let (bound, max) = match self.0.slots.free() {
                 0 => (Bound::Runs, runs.max),
@@ -100,7 +100,7 @@ impl Runs {
             };
             engine.report_bound(bound, caller);
             CallError::Limited {
-                limit: LimitReached::share(key.as_deref(), bound, max),
+                limit: LimitReached::share(owner.as_deref(), bound, max),
                 retry_after: Some(RETRY_AFTER),
             }
         })

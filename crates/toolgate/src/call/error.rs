@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::value::RawValue;
 use toolgate_core::arguments::ArgumentsError;
+use toolgate_core::caller::describe_share_owner;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::schema::SchemaViolation;
 use toolgate_core::scope::FilterError;
@@ -399,10 +400,7 @@ impl CallError {
 impl LimitReached {
     /// Returns the bound of a caller, which holds `max` at most.
     pub(crate) fn share(owner: Option<&str>, bound: Bound, max: usize) -> Self {
-        let owner = match owner {
-            Some(key) => format!("key `{key}`"),
-            None => "all callers without a key".to_owned(),
-        };
+        let owner = describe_share_owner(owner);
         Self::Share { owner, bound, max }
     }
 

@@ -154,7 +154,7 @@ impl Inner {
             argument_check: context.rules.argument_check(&tool.id),
             arguments: arguments.clone(),
         };
-        let owner = context.caller.key().cloned();
+        let owner = context.caller.share_owner().cloned();
         let evaluated = self.evaluations.run(&owner, evaluation).await?;
         if !evaluated.warnings.is_empty() {
             tracing::warn!(

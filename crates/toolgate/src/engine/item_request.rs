@@ -96,7 +96,7 @@ impl Inner {
         let server = request.item.server();
         let timeout = request.rules.server_timeout(server);
         let registry = &self.deps.registry;
-        let owner = request.caller.key().cloned();
+        let owner = request.caller.share_owner().cloned();
         let access = dispatch::acquire_lane(registry, server, session, &owner, timeout).await?;
         progress.mark_sent(&request.tool_id());
         Ok(access)

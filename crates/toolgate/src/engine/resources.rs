@@ -203,18 +203,20 @@ impl Inner {
         if uri.len() > MAX_SUBSCRIBED_URI_BYTES {
             return Err(CallError::UriTooLong(MAX_SUBSCRIBED_URI_BYTES));
         }
-        let slot = self.subscriptions.try_acquire(&caller.key().cloned());
+        let slot = self
+            .subscriptions
+            .try_acquire(&caller.share_owner().cloned());
         slot.ok_or_else(|| {
-            let max = match caller.key() {
+            let max = match caller.share_owner() {
                 Some(_) => SUBSCRIPTIONS.slots_per_owner,
                 None => SUBSCRIPTIONS.slots,
             };
-            let key = caller.key().map(|key| &**key);
+            let owner = caller.share_owner().map(|owner| &**owner);
             self.deps
                 .metrics
-                .report_bound(Bound::Subscriptions, key.unwrap_or(""));
+                .report_bound(Bound::Subscriptions, owner.unwrap_or(""));
             CallError::Limited {
-                limit: LimitReached::share(key, Bound::Subscriptions, max),
+                limit: LimitReached::share(owner, Bound::Subscriptions, max),
                 retry_after: Some(RETRY_AFTER),
             }
         })

@@ -46,7 +46,7 @@ impl Inner {
             slots.extend(rules.limits.acquire_slot(&key, &None, timeout).await?);
         }
         let tool = LimitTarget::Tool(id.clone());
-        let owner = caller.key().cloned();
+        let owner = caller.share_owner().cloned();
         slots.extend(rules.limits.acquire_slot(&tool, &owner, timeout).await?);
         Ok(slots)
     }
@@ -144,7 +144,7 @@ impl Inner {
             metrics: Arc::clone(&self.deps.metrics),
             headers: rules.forwarded_headers(&id.server, &context.call.request.headers),
             request: Arc::clone(&context.call.request),
-            owner: context.caller.key().cloned(),
+            owner: context.caller.share_owner().cloned(),
             identity: call_identity(context, id),
             arguments,
             tool: Arc::clone(&target.entry.tool),

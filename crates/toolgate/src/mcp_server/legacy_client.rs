@@ -21,8 +21,7 @@ use crate::gateway::Gateway;
 #[derive(Debug)]
 pub(super) struct LegacyClient {
     id: String,
-    /// The name of its key.
-    key: Option<Arc<str>>,
+    share_owner: Option<Arc<str>>,
     initialize: InitializeRequest,
     notifier: Arc<SessionNotifier>,
     /// Resources the client has subscribed to.
@@ -37,7 +36,7 @@ impl LegacyClient {
     /// Creates a client. Messages that belong to none of its requests are sent through `sender`.
     pub(super) fn new(
         id: String,
-        key: Option<Arc<str>>,
+        share_owner: Option<Arc<str>>,
         initialize: InitializeRequest,
         in_flight: Arc<ActiveSet>,
         sender: MessageSender,
@@ -45,7 +44,7 @@ impl LegacyClient {
         let to_client = Arc::clone(&sender);
         Self {
             id,
-            key,
+            share_owner,
             initialize,
             notifier: Arc::new(SessionNotifier {
                 sender,
@@ -155,7 +154,7 @@ impl LegacyClient {
         Some(ClientSession {
             id: self.id.clone(),
             client: SessionClient {
-                owner: self.key.clone(),
+                owner: self.share_owner.clone(),
                 capabilities: Arc::clone(&self.initialize.capabilities),
                 handler,
                 log_level,

@@ -29,7 +29,7 @@ pub(super) fn message_queue(
     caller: &Caller,
 ) -> (MessageSender, MessageReceiver) {
     let (sender, messages) = mpsc::channel(MAX_MESSAGES);
-    let held = Arc::new(gateway.held_bytes().hold(caller.key()));
+    let held = Arc::new(gateway.held_bytes().hold(caller.share_owner()));
     let receiver = MessageReceiver {
         messages,
         held: Arc::clone(&held),

@@ -151,7 +151,7 @@ pub(super) fn modern_session(caller: &Caller, capabilities: &Arc<str>) -> Client
     ClientSession {
         id,
         client: SessionClient {
-            owner: key.cloned(),
+            owner: caller.share_owner().cloned(),
             capabilities: Arc::clone(capabilities),
             handler: Arc::new(UnaskableClient),
             log_level: None,

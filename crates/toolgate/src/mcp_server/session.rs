@@ -78,9 +78,9 @@ impl Session {
             move |message| listener.send(&gateway, message)
         });
         let id = uuid::Uuid::new_v4().to_string();
-        let key = owner.caller.key().cloned();
+        let share_owner = owner.caller.share_owner().cloned();
         Self {
-            client: LegacyClient::new(id, key, initialize, in_flight, sender),
+            client: LegacyClient::new(id, share_owner, initialize, in_flight, sender),
             owner,
             listener,
             streams: Arc::default(),

@@ -64,12 +64,12 @@ impl Sessions {
 
     pub(super) fn add(&self, session: &Arc<Session>) {
         let share = self.gateway.capacity().sessions;
-        let owner = session.owner.caller.key();
+        let owner = session.owner.caller.share_owner();
         let ended = {
             let mut open = self.open.lock();
             let entries = open.iter().map(|(id, session)| SharedEntry {
                 key: id,
-                owner: session.owner.caller.key(),
+                owner: session.owner.caller.share_owner(),
                 last_used: session.last_used(),
                 is_idle: true,
             });
@@ -82,13 +82,13 @@ impl Sessions {
             ended
         };
         if let Some(ended) = ended {
-            let of_owner = ended.owner.caller.key() == owner;
+            let of_owner = ended.owner.caller.share_owner() == owner;
             let bound = if of_owner {
                 Bound::SessionsPerKey
             } else {
                 Bound::Sessions
             };
-            let key = ended.owner.caller.key();
+            let key = ended.owner.caller.share_owner();
             self.gateway
                 .report_bound(bound, key.map_or("", |key| &**key));
             ended.disconnect(&self.gateway);
