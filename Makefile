@@ -36,9 +36,10 @@ test: web web-test test-env check ## Run all checks and all tests
 	$(GUARD_DEV)
 
 # The seed of a failed run is in its output; SEED=… repeats it.
-soak: web ## Kill the gateway at random points, 300 times, and compare what it acknowledged (KILLS=300)
+soak: web ## Kill the gateway 300 times and compare what it acknowledged; run 100,000 scripts while workers are killed (KILLS=, SCRIPTS=)
 	cargo build --locked --workspace
-	TOOLGATE_SOAK_KILLS=$(or $(KILLS),300) cargo test --locked --package toolgate-server --test it -- crash:: --nocapture
+	TOOLGATE_SOAK_KILLS=$(or $(KILLS),300) TOOLGATE_SOAK_SCRIPTS=$(or $(SCRIPTS),100000) \
+		cargo test --locked --package toolgate-server --test it -- crash:: script_workers:: --nocapture
 
 # Unit tests and the tests of pure crates: nothing that needs a browser, Node, Python or a model.
 quick: web ## Run formatting, lints and fast tests: under a minute once everything is built

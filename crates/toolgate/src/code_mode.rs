@@ -13,6 +13,7 @@ mod run;
 mod store;
 mod token_savings;
 mod value;
+mod worker_process;
 
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};

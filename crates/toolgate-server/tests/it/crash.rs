@@ -200,7 +200,7 @@ pub(crate) fn kill_count(default: u64) -> u64 {
     number_in_env("TOOLGATE_SOAK_KILLS").unwrap_or(default)
 }
 
-fn number_in_env(name: &str) -> Option<u64> {
+pub(crate) fn number_in_env(name: &str) -> Option<u64> {
     let value = std::env::var_os(name)?;
     Some(value.to_str().unwrap().parse().unwrap())
 }

@@ -70,6 +70,7 @@ mod resource_subscriptions;
 mod response_references;
 mod sandbox;
 mod sandbox_strict;
+mod script_workers;
 mod serve;
 mod sessions;
 mod small_disk;

@@ -1,22 +1,19 @@
 //! Pool of worker processes that run scripts. Some are started in advance; a worker that a script may
-//! have damaged is terminated instead of reused.
+//! have damaged is terminated instead of reused, and one that dies while it is idle is replaced.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_util::task::TaskTracker;
-use toolgate_script::protocol::{self, HostMessage, MAX_MESSAGE_BYTES, WorkerMessage};
-use toolgate_script::worker::WORKER_FLAG;
-
 use toolgate_mcp::fair_queue::{FairQueue, NoSlot, Owner, QueueLimits, Slot};
+use toolgate_script::protocol::{HostMessage, WorkerMessage};
+
+use super::worker_process::{Worker, WorkerExit};
 
 /// Idle workers started in advance.
 const MIN_IDLE_WORKERS: usize = 2;
@@ -26,10 +23,6 @@ const MAX_SCRIPTS_PER_WORKER: u32 = 500;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for counting tokens.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time for a worker to exit after its stdin is closed.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of stderr read from a terminated worker.
-const MAX_STDERR_BYTES: u64 = 4096;
 
 /// Command that starts a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,15 +47,6 @@ struct Inner {
     tasks: TaskTracker,
 }
 
-/// A worker process.
-#[derive(Debug)]
-struct Worker {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    scripts_run: u32,
-}
-
 /// Exclusive use of a worker by one script. Dropping it terminates the process.
 #[derive(Debug)]
 pub(super) struct WorkerLease {
@@ -78,13 +62,6 @@ pub(super) enum AcquireError {
     Slot(NoSlot),
     /// The worker did not start.
     Start(io::Error),
-}
-
-/// Exit of a worker.
-#[derive(Debug)]
-pub(super) struct WorkerExit {
-    pub(super) status: Option<ExitStatus>,
-    pub(super) stderr: String,
 }
 
 impl From<NoSlot> for AcquireError {
@@ -204,34 +181,13 @@ impl WorkerPool {
     }
 
     async fn start(&self) -> io::Result<Worker> {
-        let Inner {
-            program, memory, ..
-        } = &*self.0;
-        let mut child = Command::new(&program.path)
-            .args(&program.args)
-            .args([WORKER_FLAG, &memory.to_string()])
-            .env_clear()
-            // Further arenas would reserve more address space than the limit allows.
-            .env("MALLOC_ARENA_MAX", "1")
-            .current_dir("/")
-            // Keep signals from the gateway's terminal (Ctrl-C) away from workers.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("worker has no pipes"));
-        };
-        let mut worker = Worker {
-            child,
-            stdin,
-            stdout: BufReader::new(stdout),
-            scripts_run: 0,
-        };
-        let ready = tokio::time::timeout(START_TIMEOUT, worker.receive()).await;
-        match ready {
+        let (mut worker, watch) = Worker::spawn(&self.0.program, self.0.memory)?;
+        let pool = self.clone();
+        self.0.tasks.spawn(async move {
+            let exit = watch.run().await;
+            pool.remove_dead(&exit);
+        });
+        match tokio::time::timeout(START_TIMEOUT, worker.receive()).await {
             Ok(Ok(Some(WorkerMessage::Ready))) => Ok(worker),
             Ok(Err(error)) => Err(error),
             _ => {
@@ -244,9 +200,27 @@ impl WorkerPool {
         }
     }
 
+    /// Replaces idle workers that have died.
+    fn remove_dead(&self, exit: &WorkerExit) {
+        let has_dead = {
+            let mut idle = self.idle();
+            let before = idle.len();
+            idle.retain(|worker| !worker.has_exited());
+            idle.len() < before
+        };
+        if has_dead {
+            let WorkerExit { status, stderr } = exit;
+            tracing::warn!(?status, %stderr, "idle script worker died; starting another");
+            self.warm();
+        }
+    }
+
     fn return_idle(&self, worker: Worker) {
-        let is_unusable = worker.scripts_run >= MAX_SCRIPTS_PER_WORKER || self.0.slots.is_closed();
         let mut idle = self.idle();
+        // Under the lock: a worker that dies later is found in the list.
+        let is_unusable = worker.has_exited()
+            || worker.scripts_run >= MAX_SCRIPTS_PER_WORKER
+            || self.0.slots.is_closed();
         if is_unusable || idle.len() >= MIN_IDLE_WORKERS.max(self.0.slots.free().min(8)) {
             drop(idle);
             self.shut_down(worker);
@@ -256,64 +230,8 @@ impl WorkerPool {
     }
 
     /// Stops a worker in the background.
-    fn shut_down(&self, mut worker: Worker) {
-        self.0.tasks.spawn(async move {
-            drop(worker.stdin);
-            if tokio::time::timeout(EXIT_TIMEOUT, worker.child.wait())
-                .await
-                .is_err()
-            {
-                let _already_exited = worker.child.kill().await;
-            }
-        });
-    }
-}
-
-impl Worker {
-    async fn send(&mut self, message: &HostMessage) -> io::Result<()> {
-        self.stdin
-            .write_all(&protocol::encode_message(message)?)
-            .await
-    }
-
-    /// Reads the next message; returns `None` if the worker is gone.
-    async fn receive(&mut self) -> io::Result<Option<WorkerMessage>> {
-        let mut head = [0; 4];
-        if self.stdout.read_exact(&mut head).await.is_err() {
-            return Ok(None);
-        }
-        let length = u32::from_le_bytes(head) as usize;
-        if length > MAX_MESSAGE_BYTES {
-            return Err(io::Error::other("worker message is too long"));
-        }
-        // Do not preallocate: the announced length is not trusted.
-        let mut body = Vec::new();
-        let limit = u64::try_from(length).unwrap_or(u64::MAX);
-        let read = (&mut self.stdout).take(limit).read_to_end(&mut body).await;
-        if read.is_err() || body.len() < length {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_slice(&body)?))
-    }
-
-    /// Ensures that the process has exited and returns its status and stderr.
-    async fn terminate(mut self) -> WorkerExit {
-        let waited = tokio::time::timeout(Duration::from_millis(200), self.child.wait()).await;
-        let status = match waited {
-            Ok(status) => status.ok(),
-            Err(_) => {
-                let _already_exited = self.child.kill().await;
-                None
-            }
-        };
-        let mut stderr = Vec::new();
-        if let Some(pipe) = self.child.stderr.take() {
-            let _best_effort = pipe.take(MAX_STDERR_BYTES).read_to_end(&mut stderr).await;
-        }
-        WorkerExit {
-            status,
-            stderr: String::from_utf8_lossy(&stderr).into_owned(),
-        }
+    fn shut_down(&self, worker: Worker) {
+        self.0.tasks.spawn(worker.shut_down());
     }
 }
 
@@ -342,23 +260,24 @@ impl WorkerLease {
     }
 
     /// Terminates the worker and returns how it exited.
-    pub(super) async fn terminate(mut self) -> WorkerExit {
+    pub(super) async fn terminate(&mut self) -> WorkerExit {
         match self.worker.take() {
             Some(worker) => worker.terminate().await,
-            None => WorkerExit {
-                status: None,
-                stderr: String::new(),
-            },
+            None => WorkerExit::default(),
         }
+    }
+
+    /// Starts another worker in the same slot.
+    pub(super) async fn replace(&mut self) -> io::Result<()> {
+        self.worker = Some(self.pool.start().await?);
+        Ok(())
     }
 }
 
 impl Drop for WorkerLease {
     fn drop(&mut self) {
-        if let Some(mut worker) = self.worker.take() {
-            let _if_alive = worker.child.start_kill();
-            self.pool.shut_down(worker);
-        }
+        // Kills the process.
+        drop(self.worker.take());
         if !self.pool.0.slots.is_closed() && self.pool.idle().is_empty() {
             self.pool.warm();
         }

@@ -15,12 +15,13 @@ use toolgate_core::plural::count;
 use toolgate_script::preview;
 use toolgate_script::protocol::{
     FailureKind, HostMessage, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest,
-    WorkerLimits, WorkerMessage,
+    ScriptResult, WorkerLimits, WorkerMessage,
 };
 use toolgate_script::stubs::Bindings;
 
 use super::journal::ScriptStep;
-use super::pool::{AcquireError, WorkerExit, WorkerLease, WorkerPool};
+use super::pool::{AcquireError, WorkerLease, WorkerPool};
+use super::worker_process::WorkerExit;
 use super::{MAX_WAITING_SCRIPTS, value};
 use crate::call::{CallError, LimitReached, Outcome};
 use crate::concurrent::run_in_order;
@@ -77,6 +78,16 @@ pub(super) enum ScriptEnd {
     Failed(ScriptFailure),
     /// Suspended before calls that need a decision.
     Waiting(Vec<(ScriptCall, CallError)>),
+}
+
+/// End of a script in one worker.
+enum WorkerEnd {
+    /// The worker reported how it ended.
+    Reported(Result<ScriptResult, ScriptFailure>),
+    /// The host ended it.
+    Stopped(ScriptEnd),
+    /// The worker is gone.
+    Died,
 }
 
 /// Outcome of acquiring a worker for a script.
@@ -146,14 +157,36 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    /// Runs the script in a worker until it ends or is suspended.
+    /// Runs the script until it ends or is suspended. If the worker dies before the script's first call for
+    /// no reason of the script, it runs again in another worker.
     pub(super) async fn execute(&mut self, mut worker: WorkerLease) -> ScriptEnd {
-        if self
-            .send(&mut worker, HostMessage::Run(self.build_script()))
-            .await
-            .is_err()
-        {
-            return self.worker_death_end(worker.terminate().await);
+        let mut may_retry = true;
+        loop {
+            match self.execute_in(&mut worker).await {
+                WorkerEnd::Reported(ended) => return self.finish(ended, worker),
+                WorkerEnd::Stopped(end) => return end,
+                WorkerEnd::Died => {}
+            }
+            let exit = worker.terminate().await;
+            if let Some(end) = self.explain_death(&exit) {
+                return end;
+            }
+            let WorkerExit { status, stderr } = exit;
+            tracing::warn!(?status, %stderr, "script worker died");
+            may_retry &= self.calls.is_empty();
+            if !may_retry || worker.replace().await.is_err() {
+                let text = "its worker was terminated from outside, perhaps because the machine ran out of memory";
+                return limit_end("sandbox", text);
+            }
+            may_retry = false;
+        }
+    }
+
+    /// Runs the script in a worker.
+    async fn execute_in(&mut self, worker: &mut WorkerLease) -> WorkerEnd {
+        let script = HostMessage::Run(self.build_script());
+        if self.send(worker, script).await.is_err() {
+            return WorkerEnd::Died;
         }
         let mut remaining_compute_time = self.limits.max_own_time + WORKER_GRACE;
         loop {
@@ -162,30 +195,31 @@ impl<'a> ScriptRun<'a> {
             let message = tokio::time::timeout_at(end.into(), worker.receive()).await;
             remaining_compute_time = remaining_compute_time.saturating_sub(started_at.elapsed());
             match message {
-                Err(_) => return self.time_limit_end(),
+                Err(_) => return WorkerEnd::Stopped(self.time_limit_end()),
                 Ok(Some(WorkerMessage::Calls { calls, printed })) if !calls.is_empty() => {
                     if let Some(end) = self.append_printed(&printed) {
-                        return end;
+                        return WorkerEnd::Stopped(end);
                     }
                     let answers = match self.answer_calls(calls).await {
                         Ok(answers) => answers,
-                        Err(end) => return end,
+                        Err(end) => return WorkerEnd::Stopped(end),
                     };
                     let answers = HostMessage::Answers(answers);
-                    if self.send(&mut worker, answers).await.is_err() {
+                    if self.send(worker, answers).await.is_err() {
                         return if Instant::now() >= self.deadline {
-                            self.time_limit_end()
+                            WorkerEnd::Stopped(self.time_limit_end())
                         } else {
-                            self.worker_death_end(worker.terminate().await)
+                            WorkerEnd::Died
                         };
                     }
                 }
                 Ok(Some(WorkerMessage::Ended { ended, printed })) => {
-                    return self
-                        .append_printed(&printed)
-                        .unwrap_or_else(|| self.finish(ended, worker));
+                    return match self.append_printed(&printed) {
+                        Some(end) => WorkerEnd::Stopped(end),
+                        None => WorkerEnd::Reported(ended),
+                    };
                 }
-                Ok(_) => return self.worker_death_end(worker.terminate().await),
+                Ok(_) => return WorkerEnd::Died,
             }
         }
     }
@@ -375,11 +409,7 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    fn finish(
-        &self,
-        ended: Result<toolgate_script::protocol::ScriptResult, ScriptFailure>,
-        worker: WorkerLease,
-    ) -> ScriptEnd {
+    fn finish(&self, ended: Result<ScriptResult, ScriptFailure>, worker: WorkerLease) -> ScriptEnd {
         match ended {
             Ok(result)
                 if result
@@ -403,33 +433,27 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    /// Infers from a worker's exit why the script ended.
-    fn worker_death_end(&self, exit: WorkerExit) -> ScriptEnd {
+    /// Infers from a worker's exit how the script ended it. Returns `None` if the script did not.
+    fn explain_death(&self, exit: &WorkerExit) -> Option<ScriptEnd> {
         let WorkerExit { status, stderr } = exit;
         let signal = status.and_then(|status| status.signal());
-        let died_of = |number: i32| signal == Some(number);
         if stderr.contains("overflowed its stack") {
-            return limit_end("depth", "it is nested too deeply");
+            return Some(limit_end("depth", "it is nested too deeply"));
         }
-        // A failed allocation ends the worker with a message or one of these signals.
-        if stderr.contains("memory") || died_of(SIGKILL) || died_of(SIGSEGV) {
+        // A failed allocation ends the worker with a message or this signal.
+        if stderr.contains("memory") || signal == Some(SIGSEGV) {
             let mib = self.limits.max_memory_bytes / (1024 * 1024);
-            return limit_end("memory", &format!("it used more than {mib} MiB of memory"));
+            let text = format!("it used more than {mib} MiB of memory");
+            return Some(limit_end("memory", &text));
         }
-        if died_of(SIGXCPU) {
+        if signal == Some(SIGXCPU) {
             let text = format!("it computed for longer than {:?}", self.limits.max_own_time);
-            return limit_end("time", &text);
+            return Some(limit_end("time", &text));
         }
-        tracing::warn!(?status, %stderr, "script worker exited unexpectedly");
-        let text = "the sandbox failed and was terminated";
-        ScriptEnd::Failed(ScriptFailure::new(
-            FailureKind::Limit("sandbox".to_owned()),
-            text,
-        ))
+        None
     }
 }
 
-const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGXCPU: i32 = 24;
 
