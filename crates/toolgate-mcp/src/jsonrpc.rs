@@ -12,6 +12,8 @@ use toolgate_core::clean::clean;
 use toolgate_core::clean::json::{bound_text, clean_json};
 use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
 
+use crate::large::run_large;
+
 pub const PARSE_ERROR: i64 = -32700;
 pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
@@ -85,6 +87,10 @@ pub fn deserialize_present<'de: 'a, 'a, D: Deserializer<'de>>(
 
 /// Parses a text into messages. Batches, which only revision 2025-03-26 allows, yield several.
 pub fn parse(text: &str) -> Result<Vec<Incoming<'_>>, serde_json::Error> {
+    run_large(text.len(), || parse_messages(text))
+}
+
+fn parse_messages(text: &str) -> Result<Vec<Incoming<'_>>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
         let batch: Vec<&RawValue> = serde_json::from_str(text)?;
         let messages = batch

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, StreamExt as _};
+use toolgate::large::run_large;
 use toolgate::mcp_server::{
     Delivery, McpEndpoint, Reply, SESSION_ID_HEADER, SessionError, SingleReply, StreamError,
     StreamEvent,
@@ -194,7 +195,7 @@ fn event_stream(events: impl Stream<Item = StreamEvent> + Send + 'static) -> Res
 }
 
 fn to_sse_event(event: &StreamEvent) -> Event {
-    let sse = Event::default().data(to_one_line(&event.message));
+    let sse = message_event(&event.message);
     let sse = match &event.id {
         Some(id) => sse.id(id),
         None => sse,
@@ -206,9 +207,12 @@ fn to_sse_event(event: &StreamEvent) -> Event {
     }
 }
 
-/// Puts a message on one line. Raw line breaks occur only between JSON tokens, so values do not change.
-pub(super) fn to_one_line(message: &str) -> String {
-    message.replace(['\n', '\r'], " ")
+/// Returns an event with a message, on one line. Raw line breaks occur only between JSON tokens, so values do
+/// not change.
+pub(super) fn message_event(message: &str) -> Event {
+    run_large(message.len(), || {
+        Event::default().data(message.replace(['\n', '\r'], " "))
+    })
 }
 
 pub(super) fn unknown_endpoint() -> ApiError {

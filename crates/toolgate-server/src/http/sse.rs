@@ -22,9 +22,10 @@ use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply};
 use toolgate::{Caller, HeldBytes, Hold, ServerName};
 
 use super::App;
+use super::connections::BodyRefused;
 use super::error::ApiError;
 use super::extract::{ApiMessage, ApiPath, ApiQuery};
-use super::mcp::{KEEP_ALIVE_INTERVAL, to_one_line, unknown_endpoint};
+use super::mcp::{KEEP_ALIVE_INTERVAL, message_event, unknown_endpoint};
 use super::request::{self, OwnedHeaders, RequestId};
 
 /// Messages queued for a slow client.
@@ -108,12 +109,12 @@ pub(crate) async fn post_message(
         let message = format!("{MAX_MESSAGES} messages of this stream are in progress; try again");
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "limited", message)
     })?;
+    let held = app.gateway().held_bytes().clone();
     let delivery = Delivery {
-        memory: message.memory,
+        memory: Some(client.hold_message(&message, &held)?),
         ..delivery(id, headers)
     };
     let reply = client.connection.handle(&message.body, delivery);
-    let held = app.gateway().held_bytes().clone();
     app.sse().tasks.spawn(async move {
         let _slot = slot;
         tokio::select! {
@@ -168,11 +169,7 @@ fn open(app: &App, caller: Caller, endpoint: McpEndpoint) -> Result<Response, Ap
     let messages = messages
         .take_while(|message| std::future::ready(message.is_some()))
         .filter_map(std::future::ready);
-    let messages = messages.map(|message| {
-        Event::default()
-            .event("message")
-            .data(to_one_line(&message))
-    });
+    let messages = messages.map(|message| message_event(&message).event("message"));
     let events = stream::iter([first]).chain(messages);
     let events = events
         .map(Ok::<_, std::convert::Infallible>)
@@ -193,6 +190,16 @@ fn receive(
 }
 
 impl SseClient {
+    /// Counts the whole body of a message, because its request is answered before the message is processed.
+    fn hold_message(&self, message: &ApiMessage, held: &HeldBytes) -> Result<Arc<Hold>, ApiError> {
+        let large = message.memory.clone();
+        let memory = large.unwrap_or_else(|| Arc::new(held.hold(self.caller.share_owner())));
+        let uncounted = message.body.len().saturating_sub(memory.bytes());
+        let counted = memory.try_grow(uncounted);
+        counted.map_err(|full| BodyRefused::from(full).to_error())?;
+        Ok(memory)
+    }
+
     async fn send_reply(&self, reply: impl Future<Output = Reply>, held: &HeldBytes) {
         match reply.await {
             Reply::Accepted => {}
