@@ -289,6 +289,7 @@ async fn decide_approvals(
         }
         CallDecision::Deny { reason } => Ruling::Deny {
             reason: reason.clone(),
+            scope: ApprovalScope::Once,
         },
         CallDecision::Result { .. } => return Ok(decision),
     };
