@@ -34,7 +34,7 @@ pub struct RunRecord {
     pub state: RunState,
     /// Reason why it stopped.
     pub stop_reason: Option<String>,
-    /// Model requests so far.
+    /// Model responses whose tool calls were dealt with.
     pub iterations: i64,
     /// Prompt tokens of all model requests.
     pub input_tokens: i64,

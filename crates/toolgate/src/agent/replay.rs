@@ -1,6 +1,7 @@
 //! State of a run, rebuilt from its journal.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde_json::Value;
 use toolgate_llm::TokenUsage;
@@ -16,7 +17,10 @@ use crate::store::StoreError;
 pub(super) struct Replay {
     pub(super) history: Vec<Value>,
     pub(super) turns: Vec<String>,
-    pub(super) iterations: u32,
+    pub(super) turn_count: u32,
+    pub(super) tool_turn_count: u32,
+    /// Time that the parts of the run took, without the time between them.
+    pub(super) elapsed: Duration,
     pub(super) executed: Vec<ExecutedCall>,
     pub(super) usage: TokenUsage,
     pub(super) micro_usd: u64,
@@ -32,11 +36,18 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Rebuilds the state. Fails if any step cannot be read, since a call that ran must not be lost.
-    pub(super) fn from_steps(steps: &[RunStep]) -> Result<Self, StoreError> {
+    pub(super) fn from_steps(started_at: i64, steps: &[RunStep]) -> Result<Self, StoreError> {
         let mut replay = Self::default();
-        for RunStep { seq, step, .. } in steps {
+        let mut previous_at = started_at;
+        for RunStep { seq, at, step } in steps {
             replay.next_seq = seq + 1;
             replay.apply(step).ok_or(StoreError::Unreadable)?;
+            if step["kind"] != "resumed" {
+                // The clock may have been set back.
+                let millis = u64::try_from(at.saturating_sub(previous_at)).unwrap_or_default();
+                replay.elapsed += Duration::from_millis(millis);
+            }
+            previous_at = *at;
         }
         Ok(replay)
     }
@@ -82,7 +93,8 @@ impl Replay {
         self.calls = calls.collect::<Option<_>>()?;
         self.items.clone_from(step["items"].as_array()?);
         self.turns.push(step["text"].as_str()?.to_owned());
-        self.iterations += 1;
+        self.turn_count += 1;
+        self.tool_turn_count += u32::from(!self.calls.is_empty());
         self.opened.clear();
         self.usage = self.usage.plus(TokenUsage {
             input: count("input_tokens")?,
@@ -97,7 +109,7 @@ impl Replay {
 
     /// Returns the calls of the last turn that have no result.
     pub(super) fn unanswered_calls(&self) -> Vec<RequestedToolCall> {
-        let turn = self.iterations;
+        let turn = self.turn_count;
         let is_answered = |call: &RequestedToolCall| {
             let mut executed = self.executed.iter();
             executed.any(|executed| executed.turn == turn && executed.call.id == call.id)
@@ -119,10 +131,10 @@ mod tests {
     fn replay(steps: &[Value]) -> Result<Replay, StoreError> {
         let steps = steps.iter().enumerate().map(|(index, step)| RunStep {
             seq: index as i64,
-            at: 0,
+            at: index as i64 * 100,
             step: step.clone(),
         });
-        Replay::from_steps(&steps.collect::<Vec<_>>())
+        Replay::from_steps(0, &steps.collect::<Vec<_>>())
     }
 
     fn turn() -> Value {
@@ -143,8 +155,21 @@ mod tests {
         let replay = replay(&[turn(), opened, closed(), json!({"kind": "ended"})]).unwrap();
         assert_eq!(replay.executed[0].parts.len(), 2);
         assert!(replay.unanswered_calls().is_empty());
-        let state = (replay.iterations, replay.micro_usd, replay.next_seq);
+        let state = (replay.turn_count, replay.micro_usd, replay.next_seq);
         assert_eq!(state, (1, 3, 4));
+    }
+
+    #[test]
+    fn time_between_parts_does_not_count() {
+        let steps = [
+            turn(),
+            json!({"kind": "ended"}),
+            json!({"kind": "resumed"}),
+            turn(),
+        ];
+        let replay = replay(&steps).unwrap();
+        assert_eq!(replay.elapsed, Duration::from_millis(200));
+        assert_eq!((replay.turn_count, replay.tool_turn_count), (2, 2));
     }
 
     #[test]

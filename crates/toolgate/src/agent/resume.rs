@@ -87,6 +87,16 @@ pub enum ResumeError {
         "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
     AwaitsCaller(String),
+    /// The run has used up a limit, or its calls keep failing.
+    #[error(
+        "run `{id}` cannot be resumed. {limit} Raise the limit, or send the conversation in a new request"
+    )]
+    LimitReached { id: String, limit: String },
+    /// The run may not execute all the approved calls.
+    #[error(
+        "the run may execute only {0} more tool calls (`max_tool_calls`); approve no more than that and deny the others"
+    )]
+    TooManyCalls(usize),
     /// The stored request or journal is damaged.
     #[error(
         "run `{0}` cannot be resumed: its stored request or journal cannot be read; start a new run"
@@ -137,7 +147,7 @@ async fn start_resumed(
     let found = store.get(id).await.map_err(read_error)?;
     let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
     let steps = store.steps(id).await.map_err(read_error)?;
-    let replay = Replay::from_steps(&steps).map_err(read_error)?;
+    let replay = Replay::from_steps(record.started_at, &steps).map_err(read_error)?;
     let mut model_call = model_call_from_record(&record, &model_request)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
@@ -157,12 +167,6 @@ async fn start_resumed(
     let limits = runs.limits(&model_call)?;
     let slot = runs.acquire_slot(&model_call.caller);
     let slot = slot.map_err(ModelError::Refused)?;
-    if !store.claim(id).await? {
-        return Err(ResumeError::NotResumable {
-            id: id.to_owned(),
-            state: record.state.as_str(),
-        });
-    }
     let run = AgentRun {
         id: id.to_owned(),
         runs: runs.clone(),
@@ -170,7 +174,9 @@ async fn start_resumed(
         limits,
         started_at: Instant::now(),
         history: replay.history.clone(),
-        iterations: replay.iterations,
+        turn_count: replay.turn_count,
+        tool_turn_count: replay.tool_turn_count,
+        earlier_time: replay.elapsed,
         turns: replay.turns.clone(),
         loop_guard: LoopGuard::from_executed(&replay.executed),
         executed: replay.executed.clone(),
@@ -187,6 +193,13 @@ async fn start_resumed(
         model_call,
         _slot: slot,
     };
+    run.check_resume_limits(&plan)?;
+    if !store.claim(id).await? {
+        return Err(ResumeError::NotResumable {
+            id: id.to_owned(),
+            state: plan.record.state.as_str(),
+        });
+    }
     Ok(super::task::start(run, Some(plan)))
 }
 
@@ -213,6 +226,25 @@ impl ResumePlan {
 }
 
 impl AgentRun {
+    /// Checks that no limit of the run keeps it from going on: only higher limits let it, not a decision.
+    fn check_resume_limits(&self, plan: &ResumePlan) -> Result<(), ResumeError> {
+        if let Some(stop) = self.limit_before_calls(&plan.replay.calls) {
+            let explanation = self.limit_explanation(stop);
+            return Err(ResumeError::LimitReached {
+                id: self.id.clone(),
+                limit: explanation.unwrap_or_default(),
+            });
+        }
+        let decisions = plan.request.decisions.values();
+        let approved =
+            decisions.filter(|decision| matches!(decision, CallDecision::Approve { .. }));
+        let remaining = self.remaining_calls();
+        if approved.count() > remaining {
+            return Err(ResumeError::TooManyCalls(remaining));
+        }
+        Ok(())
+    }
+
     /// Obtains a result for every call of the last turn and appends them to the conversation.
     pub(super) async fn answer_pending_calls(
         &mut self,
@@ -249,14 +281,19 @@ impl AgentRun {
         let mut refused = None;
         for answer in answers {
             match answer {
-                Ok(executed) => self.executed.push(executed),
+                Ok(executed) => {
+                    if executed.counts_as_failure() {
+                        self.loop_guard.record_failure(&executed.call);
+                    }
+                    self.executed.push(executed);
+                }
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
         if let Some(error) = refused {
             return Err(error);
         }
-        let turn = self.iterations;
+        let turn = self.turn_count;
         let of_turn = |call: &RequestedToolCall| {
             let found = self
                 .executed
@@ -382,7 +419,7 @@ impl AgentRun {
     fn call_with_output(&self, call: &RequestedToolCall, output: CallOutput) -> ExecutedCall {
         ExecutedCall {
             call: call.clone(),
-            turn: self.iterations,
+            turn: self.turn_count,
             parts: output.parts,
             is_error: output.is_error,
             is_outage: output.is_outage,

@@ -139,7 +139,7 @@ impl AgentRun {
     /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
     async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
         let steps = self.runs.store().steps(&self.id).await;
-        match steps.and_then(|steps| Replay::from_steps(&steps)) {
+        match steps.and_then(|steps| Replay::from_steps(self.record.started_at, &steps)) {
             Ok(replay) => self.restore_from(&replay),
             Err(error) => {
                 tracing::error!(%error, run = %self.id, "failed to read run journal");
@@ -161,7 +161,8 @@ impl AgentRun {
     }
 
     fn restore_from(&mut self, replay: &Replay) {
-        self.iterations = replay.iterations;
+        self.turn_count = replay.turn_count;
+        self.tool_turn_count = replay.tool_turn_count;
         self.turns.clone_from(&replay.turns);
         self.usage = replay.usage;
         self.micro_usd = replay.micro_usd;
