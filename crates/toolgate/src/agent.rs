@@ -91,6 +91,7 @@ use tool_calls::PendingToolCall;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
 use toolgate_llm::prompt::RequestedToolCall;
+use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{RequestBody, TokenUsage};
@@ -115,6 +116,8 @@ struct AgentRun {
     earlier_time: Duration,
     /// Conversation items added since the original request.
     history: Vec<Value>,
+    /// Original form of the turns with tool calls among them that the provider wrote in another dialect.
+    provider_turns: Vec<Option<Arc<ProviderTurn>>>,
     /// Number of model turns so far, including the current one.
     turn_count: u32,
     /// Number of turns that requested tool calls.
@@ -194,6 +197,7 @@ impl AgentRun {
             let (awaits_caller, paused) =
                 (output.turn.has_pending_caller_call(), output.is_paused());
             let (text, items) = (output.turn.text(), output.items.clone());
+            let provider_turn = output.provider_turn.clone();
             if let Err(error) = self.record_turn(&output, &calls, &text).await {
                 return self.end_with_error(TurnError::Error(error.into()));
             }
@@ -248,6 +252,7 @@ impl AgentRun {
             }
             self.history.extend(items);
             self.history.extend(results.items);
+            self.provider_turns.push(provider_turn);
         }
     }
 
@@ -261,6 +266,7 @@ impl AgentRun {
             items: &output.items,
             calls,
             text,
+            provider_turn: output.provider_turn.as_deref(),
             usage: output.turn.usage.unwrap_or_default(),
             micro_usd: output.micro_usd,
         };
@@ -297,6 +303,7 @@ impl AgentRun {
         if self.history.is_empty() {
             return Ok(model_call);
         }
+        model_call.provider_turns.clone_from(&self.provider_turns);
         let (dialect, body) = (model_call.request.dialect, &self.model_call.body);
         let conversation = history::append_items(dialect, body, &self.history);
         let mut edit = body

@@ -11,6 +11,7 @@ mod access;
 mod agent;
 mod agent_items;
 mod agent_properties;
+mod agent_reasoning;
 mod agent_resumes;
 mod agent_runs;
 mod agent_sdk;

@@ -1,11 +1,14 @@
 //! State of a run, rebuilt from its journal.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolgate_core::config::Dialect;
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::RequestedToolCall;
+use toolgate_llm::provider_turn::ProviderTurn;
 
 use super::call_output::ExecutedCall;
 use super::journal::{call_from_value, part_from_value};
@@ -16,6 +19,8 @@ use crate::store::StoreError;
 #[derive(Default)]
 pub(super) struct Replay {
     pub(super) history: Vec<Value>,
+    /// One for each turn with tool calls.
+    pub(super) provider_turns: Vec<Option<Arc<ProviderTurn>>>,
     pub(super) turns: Vec<String>,
     pub(super) turn_count: u32,
     pub(super) tool_turn_count: u32,
@@ -93,6 +98,13 @@ impl Replay {
         self.calls = calls.collect::<Option<_>>()?;
         self.items.clone_from(step["items"].as_array()?);
         self.turns.push(step["text"].as_str()?.to_owned());
+        if !self.calls.is_empty() {
+            let provider_turn = match &step["provider"] {
+                Value::Null => None,
+                provider => Some(Arc::new(self.read_provider_turn(provider)?)),
+            };
+            self.provider_turns.push(provider_turn);
+        }
         self.turn_count += 1;
         self.tool_turn_count += u32::from(!self.calls.is_empty());
         self.opened.clear();
@@ -105,6 +117,18 @@ impl Replay {
         });
         self.micro_usd += count("cost_micro_usd")?;
         Some(())
+    }
+
+    /// Reads the original form of the turn that was read last.
+    fn read_provider_turn(&self, provider: &Value) -> Option<ProviderTurn> {
+        let name = provider["dialect"].as_str()?;
+        let mut dialects = Dialect::ALL.into_iter();
+        Some(ProviderTurn {
+            dialect: dialects.find(|dialect| dialect.as_str() == name)?,
+            items: provider["items"].as_array()?.clone(),
+            text: self.turns.last()?.clone(),
+            calls: self.calls.clone(),
+        })
     }
 
     /// Returns the calls of the last turn that have no result.

@@ -174,6 +174,7 @@ async fn start_resumed(
         limits,
         started_at: Instant::now(),
         history: replay.history.clone(),
+        provider_turns: replay.provider_turns.clone(),
         turn_count: replay.turn_count,
         tool_turn_count: replay.tool_turn_count,
         earlier_time: replay.elapsed,

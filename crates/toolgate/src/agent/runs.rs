@@ -287,6 +287,7 @@ impl Runs {
             started_at: Instant::now(),
             earlier_time: Duration::ZERO,
             history: Vec::new(),
+            provider_turns: Vec::new(),
             turn_count: 0,
             tool_turn_count: 0,
             turns: Vec::new(),
