@@ -59,6 +59,7 @@ fn from_client(
         tools_to_execute,
         tools_to_auto_execute,
         tool_execution_timeout,
+        reconnect_wait,
         tool_sync_interval,
         is_ping_available,
         max_in_flight,
@@ -112,6 +113,7 @@ fn from_client(
         protocol: *protocol,
         lists,
         timeout: non_zero_duration(*tool_execution_timeout),
+        reconnect_wait: reconnect_wait.map(|wait| wait.0),
         limits: ServerLimits {
             rate: *rate_limit,
             cache_ttl: non_zero_duration(*cache_ttl),
@@ -155,6 +157,7 @@ fn from_table(
         tls: _,
         enabled,
         timeout,
+        reconnect_wait,
         max_in_flight,
         max_in_flight_per_key,
         max_queue,
@@ -209,6 +212,7 @@ fn from_table(
         protocol: *protocol,
         lists,
         timeout: non_zero_duration(*timeout),
+        reconnect_wait: reconnect_wait.map(|wait| wait.0),
         limits: ServerLimits {
             rate: *rate_limit,
             cache_ttl: non_zero_duration(*cache_ttl),
