@@ -58,6 +58,8 @@
 //! ```
 
 mod call_output;
+mod decided_calls;
+mod earlier_decisions;
 mod event_sender;
 mod journal;
 mod loop_guard;
@@ -114,6 +116,8 @@ struct AgentRun {
     started_at: Instant,
     /// Time that the run took before it was resumed.
     earlier_time: Duration,
+    /// Servers whose tools are missing because they have never been connected.
+    missing_servers: Vec<String>,
     /// Conversation items added since the original request.
     history: Vec<Value>,
     /// Original form of the turns with tool calls among them that the provider wrote in another dialect.

@@ -1,11 +1,12 @@
 //! Runs that are resumed again and again: limits hold for all parts of a run together.
 
 use serde_json::{Value, json};
+use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Reply, ScriptedModel, has_tool_result};
 
-use crate::agent::{PATHS, add_call, read_response, request, resume_run, start_gate};
+use crate::agent::{PATHS, add_call, fetch_run, read_response, request, resume_run, start_gate};
 use crate::agent_properties::Random;
-use crate::gate::{TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::mcp::headers;
 
 const SEED: u64 = 20_261_118;
@@ -202,4 +203,70 @@ async fn denial_holds_for_its_run_unless_its_scope_is_wider() {
     assert_eq!(third["stop_reason"], "done", "{third}");
     let result = third["executed"][0]["result"].as_str().unwrap();
     assert!(result.contains("never"), "{third}");
+}
+
+/// Starts a gateway in which adding needs an approver, and a run that waits for one.
+async fn start_waiting_run(model: &ScriptedModel, extra: &str) -> (TestGate, Value) {
+    let rule = "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"ask\"\n";
+    let gate = start_gate(model, "[\"*\"]", &format!("{rule}{extra}")).await;
+    let body = request("openai", "openai/m", true).to_string();
+    let answer = gate.post(PATHS[0].1, &body, headers(&[])).await;
+    let note = read_response(answer).await.note;
+    assert_eq!(note["stop_reason"], "needs_approval", "{note}");
+    (gate, note)
+}
+
+async fn decide_approval(gate: &TestGate, note: &Value, decision: &Value) {
+    let id = note["pending"][0]["approval_id"].as_str().unwrap();
+    let path = format!("/api/approvals/{id}");
+    let decided = gate.post(&path, &decision.to_string(), headers(&[])).await;
+    assert_eq!(decided.status(), 200);
+}
+
+#[tokio::test]
+async fn resume_uses_decisions_that_were_made_elsewhere() {
+    let approve = json!({"decision": "approve", "arguments": {"a": 20, "b": 2}});
+    let deny = json!({"decision": "deny", "reason": "not today"});
+    for (decision, expected) in [(approve, "22"), (deny, "not today")] {
+        let model =
+            ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1)]), Reply::text("ok")]);
+        let (gate, note) = start_waiting_run(&model, "").await;
+        let open = resume_run(&gate, &note["run_id"], json!({}), &[]).await;
+        assert_eq!(open.status(), 409);
+        assert!(open.text().await.unwrap().contains("still open"));
+        decide_approval(&gate, &note, &decision).await;
+        let answer = resume_run(&gate, &note["run_id"], json!({}), &[]).await;
+        let answer = read_response(answer).await;
+        assert_eq!(answer.text, "ok", "{answer:?}");
+        let result = answer.note["executed"][0]["result"].as_str().unwrap();
+        assert!(result.contains(expected), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn decided_run_continues_without_its_client_if_configured() {
+    for (setting, state) in [
+        ("", "waiting"),
+        ("[agent]\nresume_on_approval = true\n", "done"),
+    ] {
+        let model =
+            ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1)]), Reply::text("ok")]);
+        let (gate, note) = start_waiting_run(&model, setting).await;
+        decide_approval(&gate, &note, &json!({"decision": "approve"})).await;
+        let run = eventually(&format!("the run is {state}"), WAIT_TIMEOUT, async || {
+            let run = fetch_run(&gate, &note["run_id"]).await;
+            (run["state"] == state).then_some(run)
+        })
+        .await;
+        if state == "done" {
+            assert_eq!(run["answer"], "ok", "{run}");
+            let steps = run["timeline"].as_array().unwrap().iter();
+            let mut closed = steps.filter(|step| step["step"]["kind"] == "call_closed");
+            let result = &closed.next().unwrap()["step"]["result"][0]["text"];
+            assert_eq!(result, "2", "{run}");
+        } else {
+            assert_eq!(run["answer"], Value::Null, "{run}");
+            assert_eq!(model.turns().len(), 1);
+        }
+    }
 }

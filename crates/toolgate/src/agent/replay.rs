@@ -34,6 +34,8 @@ pub(super) struct Replay {
     pub(super) items: Vec<Value>,
     /// Ids of calls of the last turn that were started and may have run.
     pub(super) opened: Vec<String>,
+    /// Ids of the approvals that calls of the last turn wait for, by call id.
+    pub(super) approvals: HashMap<String, Vec<String>>,
     /// Suspended scripts by call id, with a text listing the calls they have already made.
     pub(super) started_scripts: HashMap<String, String>,
     pub(super) next_seq: i64,
@@ -66,6 +68,7 @@ impl Replay {
             "call_waits" => {
                 let id = text("id")?;
                 self.opened.retain(|known| *known != id);
+                self.approvals.insert(id.clone(), approval_ids(step));
                 if step["inner"].is_array() {
                     self.started_scripts.insert(id, text("made")?);
                 }
@@ -108,6 +111,7 @@ impl Replay {
         self.turn_count += 1;
         self.tool_turn_count += u32::from(!self.calls.is_empty());
         self.opened.clear();
+        self.approvals.clear();
         self.usage = self.usage.plus(TokenUsage {
             input: count("input_tokens")?,
             output: count("output_tokens")?,
@@ -144,6 +148,16 @@ impl Replay {
             .cloned()
             .collect()
     }
+}
+
+/// Returns the approvals that a waiting call needs: its own, or those of the calls of a suspended script.
+fn approval_ids(step: &Value) -> Vec<String> {
+    let inner = step["inner"].as_array();
+    let calls: Vec<&Value> = inner.map_or_else(|| vec![step], |inner| inner.iter().collect());
+    let ids = calls.iter().map(|call| call["approval_id"].as_str());
+    // A call without one needs a decision of the caller.
+    let ids: Option<Vec<String>> = ids.map(|id| id.map(str::to_owned)).collect();
+    ids.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -187,6 +187,9 @@ impl AgentRun {
         if let RunStopReason::Budget(limit) = end.stop {
             note["budget"] = json!(limit);
         }
+        if !self.missing_servers.is_empty() {
+            note["missing_servers"] = json!(self.missing_servers);
+        }
         if let Some(explanation) = self.limit_explanation(end.stop) {
             note["explanation"] = json!(explanation);
         }

@@ -7,6 +7,7 @@ use toolgate_llm::prompt::RequestedToolCall;
 
 use super::AgentRun;
 use super::report::RunStopReason;
+use super::resume::{CallDecision, ResumeError, ResumePlan};
 
 impl AgentRun {
     /// Number of model responses whose tool calls the run dealt with. A response beyond the depth is returned
@@ -38,6 +39,25 @@ impl AgentRun {
         exhausted.then_some(RunStopReason::LoopGuard)
     }
 
+    /// Checks that no limit of the run keeps it from going on: only higher limits let it, not a decision.
+    pub(super) fn check_resume_limits(&self, plan: &ResumePlan) -> Result<(), ResumeError> {
+        if let Some(stop) = self.limit_before_calls(&plan.replay.calls) {
+            let explanation = self.limit_explanation(stop);
+            return Err(ResumeError::LimitReached {
+                id: self.id.clone(),
+                limit: explanation.unwrap_or_default(),
+            });
+        }
+        let decisions = plan.request.decisions.values();
+        let approved =
+            decisions.filter(|decision| matches!(decision, CallDecision::Approve { .. }));
+        let remaining = self.remaining_calls();
+        if approved.count() > remaining {
+            return Err(ResumeError::TooManyCalls(remaining));
+        }
+        Ok(())
+    }
+
     /// Time at which the run must end.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let time = self.limits.time?.saturating_sub(self.earlier_time);
@@ -59,6 +79,7 @@ impl AgentRun {
             micro_usd,
             time,
             parallel_tools: _,
+            resume_on_approval: _,
         } = self.limits;
         let used = self.usage.input + self.usage.output;
         let reached = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);

@@ -43,8 +43,17 @@ pub(super) fn start(run: AgentRun, plan: Option<ResumePlan>) -> StartedRun {
     let active = run.runs.active().register(&run.id);
     let guard = active.token().clone().drop_guard();
     let (sink, stream) = RunSink::for_run(&run);
-    let tasks = run.runs.tasks().clone();
-    let work = tasks.spawn(Box::pin(execute(run, sink, plan, active)));
+    let (runs, id) = (run.runs.clone(), run.id.clone());
+    let resumes_itself = run.limits.resume_on_approval == Some(true);
+    let tasks = runs.tasks().clone();
+    let work = tasks.spawn(Box::pin(async move {
+        let result = execute(run, sink, plan, active).await;
+        // Its calls may have been decided before it started to wait.
+        if resumes_itself && !runs.stop_token().is_cancelled() {
+            runs.resume_if_decided(&id);
+        }
+        result
+    }));
     StartedRun {
         work,
         guard,
