@@ -62,10 +62,10 @@ async fn run_survives_the_crash_of_a_server() {
     ]);
     let toml = zoo("zoo", &[])
         + "tools_to_auto_execute = [\"*\"]\nreconnect_wait = \"1h\"\ntimeout = \"1h\"\n"
-        + &format!("[providers.openai]\nbase_url = \"{}/v1\"\n", model.url());
+        + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
     let gate = TestGate::start(&toml);
     gate.wait_for_state("zoo", "healthy").await;
-    let note = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false))
+    let note = run_agent(&gate, PATHS[0].1, &request("openai", "p/m", false))
         .await
         .note;
     let executed = note["executed"].as_array().unwrap();

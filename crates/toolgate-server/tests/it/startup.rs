@@ -34,7 +34,7 @@ async fn model_request_waits_for_starting_servers_and_names_missing_ones() {
     let toml = server("slow", "sh", &["-c", &script])
         + "tools_to_auto_execute = [\"*\"]\n"
         + &zoo("zoo", &[])
-        + &format!("[providers.openai]\nbase_url = \"{}/v1\"\n", model.url())
+        + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url())
         + &format!("[keys.alice]\nkey = {ALICE:?}\n")
         + &format!("[keys.bob]\nkey = {BOB:?}\ntools = [\"zoo.*\"]\n");
     let gate = TestGate::start(&toml);
@@ -45,7 +45,7 @@ async fn model_request_waits_for_starting_servers_and_names_missing_ones() {
     assert_eq!(gate.get("/ready").await.status(), 200);
     assert_eq!(gate.get("/ready?servers=some").await.status(), 400);
     let send = |key: &'static str, wait: &'static str, stream| {
-        let body = request("openai", "openai/m", stream).to_string();
+        let body = request("openai", "p/m", stream).to_string();
         let headers = headers(&[("x-api-key", key), ("x-toolgate-startup-wait", wait)]);
         let gate = &gate;
         async move { gate.post(PATHS[0].1, &body, headers).await }

@@ -14,6 +14,15 @@ use super::{RunRecord, RunState, RunStopReason};
 use crate::approval::{Approval, ApprovalState};
 use crate::store::{StoreError, clock};
 
+/// What approvers have said about a call.
+pub(super) enum EarlierDecision {
+    Made(CallDecision),
+    /// The approval with this id is still open.
+    Open(String),
+    /// The call needs no approver, or nobody decided in time.
+    None,
+}
+
 /// Waiting runs that are looked at when the gateway starts.
 const MAX_SWEPT_RUNS: usize = 1000;
 
@@ -26,32 +35,34 @@ impl RunRecord {
 }
 
 impl Runs {
-    /// Returns the decision that approvers have made about a call; `None` if it is not decided.
+    /// Returns the decision that approvers have made about a call.
     pub(super) async fn earlier_decision(
         &self,
         call: &RequestedToolCall,
         replay: &Replay,
-    ) -> Result<Option<CallDecision>, StoreError> {
+    ) -> Result<EarlierDecision, StoreError> {
         let ids = replay.approvals.get(&call.id);
         let Some(ids) = ids.filter(|ids| !ids.is_empty()) else {
-            return Ok(None);
+            return Ok(EarlierDecision::None);
         };
         for id in ids {
             let approval = self.engine().approval(id).await?;
             let Some(approval) = approval.filter(|approval| approval.expires_at > clock::now())
             else {
-                return Ok(None);
+                return Ok(EarlierDecision::None);
             };
             match approval.state {
                 ApprovalState::Approved => {}
                 ApprovalState::Denied => {
                     let reason = approval.decision.and_then(|decision| decision.reason);
-                    return Ok(Some(CallDecision::Deny { reason }));
+                    return Ok(EarlierDecision::Made(CallDecision::Deny { reason }));
                 }
-                _ => return Ok(None),
+                ApprovalState::Pending => return Ok(EarlierDecision::Open(approval.id)),
+                _ => return Ok(EarlierDecision::None),
             }
         }
-        Ok(Some(CallDecision::Approve { arguments: None }))
+        let approve = CallDecision::Approve { arguments: None };
+        Ok(EarlierDecision::Made(approve))
     }
 
     /// Resumes waiting runs as their calls are decided, until the gateway stops.

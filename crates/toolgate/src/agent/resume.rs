@@ -9,6 +9,7 @@ use toolgate_llm::prompt::RequestedToolCall;
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::has_pending_caller_call;
 
+use super::earlier_decisions::EarlierDecision;
 use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::replay::Replay;
@@ -173,7 +174,10 @@ pub(super) async fn start_resumed(
         record,
     };
     plan.add_earlier_decisions(runs).await?;
-    plan.check_decided(runs, &model_call)?;
+    let undecided = plan.undecided_calls(runs.engine(), &model_call);
+    if !undecided.is_empty() {
+        return Err(ResumeError::Undecided(undecided));
+    }
     let ResumePlan { replay, record, .. } = &plan;
     model_call.stream = plan.request.stream.unwrap_or(record.stream);
     let slot = runs.acquire_slot(&model_call.caller);
@@ -214,36 +218,28 @@ pub(super) async fn start_resumed(
 }
 
 impl ResumePlan {
-    /// Adds the decisions that approvers have made about calls that the request does not decide.
-    async fn add_earlier_decisions(&mut self, runs: &Runs) -> Result<(), StoreError> {
+    /// Adds the decisions that approvers have made about calls that the request does not decide. Fails if one of
+    /// the calls still waits for an approver.
+    async fn add_earlier_decisions(&mut self, runs: &Runs) -> Result<(), ResumeError> {
         for call in &self.unanswered {
             if self.request.decisions.contains_key(&call.id) {
                 continue;
             }
-            if let Some(decision) = runs.earlier_decision(call, &self.replay).await? {
-                self.request.decisions.insert(call.id.clone(), decision);
-                self.decided_earlier.push(call.id.clone());
+            match runs.earlier_decision(call, &self.replay).await? {
+                EarlierDecision::Made(decision) => {
+                    self.request.decisions.insert(call.id.clone(), decision);
+                    self.decided_earlier.push(call.id.clone());
+                }
+                EarlierDecision::Open(approval) => {
+                    return Err(ResumeError::NeedsApprover {
+                        call: call.name.clone(),
+                        approval,
+                    });
+                }
+                EarlierDecision::None => {}
             }
         }
         Ok(())
-    }
-
-    /// Checks that every call that needs a decision has one.
-    fn check_decided(&self, runs: &Runs, model_call: &ModelCall) -> Result<(), ResumeError> {
-        let undecided = self.undecided_calls(runs.engine(), model_call);
-        let open = undecided.iter().find_map(|id| {
-            let approval = self.replay.approvals.get(id)?.first()?;
-            let call = self.unanswered.iter().find(|call| call.id == *id)?;
-            Some(ResumeError::NeedsApprover {
-                call: call.name.clone(),
-                approval: approval.clone(),
-            })
-        });
-        match open {
-            Some(error) => Err(error),
-            None if undecided.is_empty() => Ok(()),
-            None => Err(ResumeError::Undecided(undecided)),
-        }
     }
 
     /// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
