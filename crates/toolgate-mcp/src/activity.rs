@@ -175,4 +175,21 @@ mod tests {
         activity.wait_idle(Duration::from_secs(5)).await;
         assert_eq!(activity.in_flight(), 0);
     }
+
+    #[test]
+    fn calls_that_wait_for_the_connection_are_limited_per_key() {
+        let activity = Activity::new(&ServerTuning {
+            max_queue: 4,
+            ..ServerTuning::default()
+        });
+        let (first, other): (Owner, Owner) = (Some("a".into()), Some("b".into()));
+        let wait = |owner: &Owner| activity.wait_for_connection(owner);
+        let places: Vec<_> = (0..3).map(|_| wait(&first).unwrap()).collect();
+        let busy = wait(&first).unwrap_err();
+        assert_eq!((busy.waiting, busy.of_key), (3, true));
+        let _place = wait(&other).unwrap();
+        assert!(!wait(&other).unwrap_err().of_key);
+        drop(places);
+        assert!(wait(&first).is_ok());
+    }
 }
