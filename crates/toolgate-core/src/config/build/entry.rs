@@ -19,6 +19,7 @@ use crate::config::{
 };
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
+use crate::rate::Rate;
 
 /// A server entry in either file format.
 pub(super) enum ServerEntry<'a> {
@@ -92,6 +93,7 @@ fn from_client(
         auto_execute: parse_list("tools_to_auto_execute", tools_to_auto_execute)?,
     };
     check_lists(&lists, pointer, context);
+    let tools = build_tool_limits(tools, tool_pricing);
     let connection = connection?;
     Some(ServerConfig {
         name: name.clone(),
@@ -114,11 +116,7 @@ fn from_client(
         lists,
         timeout: non_zero_duration(*tool_execution_timeout),
         reconnect_wait: reconnect_wait.map(|wait| wait.0),
-        limits: ServerLimits {
-            rate: *rate_limit,
-            cache_ttl: non_zero_duration(*cache_ttl),
-            tools: build_tool_limits(tools, tool_pricing),
-        },
+        limits: build_limits(*rate_limit, *cache_ttl, tools),
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
@@ -196,6 +194,7 @@ fn from_table(
         )?,
     };
     check_lists(&lists, pointer, context);
+    let tools = build_tool_limits(tools, tool_pricing);
     Some(ServerConfig {
         name: name.clone(),
         id: name.to_string(),
@@ -213,11 +212,7 @@ fn from_table(
         lists,
         timeout: non_zero_duration(*timeout),
         reconnect_wait: reconnect_wait.map(|wait| wait.0),
-        limits: ServerLimits {
-            rate: *rate_limit,
-            cache_ttl: non_zero_duration(*cache_ttl),
-            tools: build_tool_limits(tools, tool_pricing),
-        },
+        limits: build_limits(*rate_limit, *cache_ttl, tools),
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
@@ -259,6 +254,18 @@ impl TuningKeys {
             idle_stop,
             ..default
         }
+    }
+}
+
+fn build_limits(
+    rate: Option<Rate>,
+    cache_ttl: Option<ConfigDuration>,
+    tools: BTreeMap<String, ToolLimits>,
+) -> ServerLimits {
+    ServerLimits {
+        rate,
+        cache_ttl: non_zero_duration(cache_ttl),
+        tools,
     }
 }
 
