@@ -172,14 +172,14 @@ mod tests {
             json!({"role": "assistant", "reasoning_content": "r", "tool_calls": [{"id": "a:1"}]});
         let turn = provider_turn(Dialect::Chat, message.clone());
         let mut prompt = translated("Hm.", "a_1");
-        restore_turns(&mut prompt, Dialect::Chat, &[turn.clone()]);
+        restore_turns(&mut prompt, Dialect::Chat, std::slice::from_ref(&turn));
         assert_eq!(prompt.messages[0].parts, [PromptPart::Raw(message)]);
         let result = &prompt.messages[1].parts[0];
         assert!(matches!(result, PromptPart::ToolResult { id, .. } if id == "a:1"));
         // Another provider, or a message that contains something else, gets the translation.
         for (dialect, text) in [(Dialect::Messages, "Hm."), (Dialect::Chat, "Prefix. Hm.")] {
             let mut prompt = translated(text, "a_1");
-            restore_turns(&mut prompt, dialect, &[turn.clone()]);
+            restore_turns(&mut prompt, dialect, std::slice::from_ref(&turn));
             assert_eq!(prompt, translated(text, "a_1"));
         }
     }

@@ -238,17 +238,15 @@ impl AgentRun {
                 return end;
             }
             if !results.pending.is_empty() || awaits_caller {
-                let needs_caller =
-                    awaits_caller || results.pending.iter().any(|pending| pending.is_caller_tool);
-                let stop = if needs_caller {
+                let is_callers = |pending: &PendingToolCall| pending.is_caller_tool;
+                let stop = if awaits_caller || results.pending.iter().any(is_callers) {
                     RunStopReason::CallerTool
                 } else {
                     RunStopReason::NeedsApproval
                 };
                 return RunEnd {
-                    stop,
                     pending: results.pending,
-                    error: None,
+                    ..self.end_with(stop)
                 };
             }
             if let Err(error) = self.journal.record_answers(&results.items).await {
