@@ -244,7 +244,8 @@ def show_timeline(gateway: Gateway, run_id: str) -> None:
     for entry in run["timeline"]:
         step = entry["step"]
         say(f"  {round((moment(entry['at']) - start) * 1000):>6} ms  {step['kind']:<12} {describe_step(step)}")
-    say(f"  {run['state']}: {run['iterations']} model calls, "
+    turns = sum(entry["step"]["kind"] == "turn" for entry in run["timeline"])
+    say(f"  {run['state']}: {turns} model calls, "
         f"{run['input_tokens']} tokens in, {run['output_tokens']} out")
 
 

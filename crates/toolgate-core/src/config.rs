@@ -121,6 +121,10 @@ pub struct ToolManagerSettings {
     pub tool_sync_interval: Option<Duration>,
     /// Interval between health checks of an idle connection.
     pub health_interval: Duration,
+    /// Time that a call waits for a server that is reconnecting, unless the server says otherwise.
+    pub reconnect_wait: Duration,
+    /// Time that a model request waits for servers that connect for the first time.
+    pub startup_wait: Duration,
     pub max_agent_depth: u32,
     /// Whether model requests get tools without a filter header.
     pub inject_tools: bool,
@@ -174,6 +178,8 @@ impl Default for ToolManagerSettings {
             tool_execution_timeout: Duration::from_secs(30),
             tool_sync_interval: Some(Duration::from_secs(600)),
             health_interval: Duration::from_secs(30),
+            reconnect_wait: Duration::from_secs(5),
+            startup_wait: Duration::from_secs(5),
             max_agent_depth: 10,
             inject_tools: true,
             binding_level: BindingLevel::default(),

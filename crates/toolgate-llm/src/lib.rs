@@ -16,6 +16,7 @@ pub mod observer;
 pub mod price;
 pub mod prompt;
 pub mod provider_tools;
+pub mod provider_turn;
 pub mod responses;
 pub mod tools;
 pub mod turn;

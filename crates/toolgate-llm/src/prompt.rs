@@ -82,6 +82,9 @@ pub enum PromptPart {
         parts: Vec<Self>,
         is_error: bool,
     },
+    /// Part of a turn in the dialect of the provider that receives the prompt, unmodified: an assistant message
+    /// (Chat), an item (Responses) or a content block (Messages).
+    Raw(Value),
 }
 
 /// A tool call requested by a model.

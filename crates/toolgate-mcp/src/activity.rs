@@ -14,6 +14,8 @@ use crate::fair_queue::{FairQueue, Owner, QueueLimits, QueueUsage, Slot};
 #[derive(Debug)]
 pub(crate) struct Activity {
     slots: FairQueue,
+    /// Calls that wait for the connection. They have the same share as queued calls.
+    reconnecting: FairQueue,
     last_used: Mutex<Instant>,
     /// Notified when a call needs a server that was stopped for being idle.
     pub(crate) wake: Notify,
@@ -46,8 +48,15 @@ impl Activity {
         if let Some(max) = tuning.max_in_flight_per_key {
             limits.slots_per_owner = max;
         }
+        let waiting = QueueLimits {
+            slots: limits.max_waiting,
+            slots_per_owner: limits.max_waiting_per_owner,
+            max_waiting: 0,
+            max_waiting_per_owner: 0,
+        };
         Self {
             slots: FairQueue::new(limits),
+            reconnecting: FairQueue::new(waiting),
             last_used: Mutex::new(Instant::now()),
             wake: Notify::new(),
         }
@@ -63,6 +72,24 @@ impl Activity {
     /// Acquires a permit if one is available immediately.
     pub(crate) fn try_acquire(self: &Arc<Self>, owner: &Owner) -> Option<CallPermit> {
         self.slots.try_acquire(owner).map(|slot| self.permit(slot))
+    }
+
+    /// Takes a place among the calls that wait for the connection.
+    pub(crate) fn wait_for_connection(&self, owner: &Owner) -> Result<Slot, ServerBusy> {
+        let waiting = &self.reconnecting;
+        waiting.try_acquire(owner).ok_or_else(|| {
+            let of_owner = waiting.usage_of(owner).in_use;
+            let of_key = owner.is_some() && of_owner >= waiting.limits().slots_per_owner;
+            ServerBusy {
+                in_flight: 0,
+                waiting: if of_key {
+                    of_owner
+                } else {
+                    waiting.usage().in_use
+                },
+                of_key,
+            }
+        })
     }
 
     fn permit(self: &Arc<Self>, slot: Slot) -> CallPermit {
@@ -147,5 +174,22 @@ mod tests {
         drop(second);
         activity.wait_idle(Duration::from_secs(5)).await;
         assert_eq!(activity.in_flight(), 0);
+    }
+
+    #[test]
+    fn calls_that_wait_for_the_connection_are_limited_per_key() {
+        let activity = Activity::new(&ServerTuning {
+            max_queue: 4,
+            ..ServerTuning::default()
+        });
+        let (first, other): (Owner, Owner) = (Some("a".into()), Some("b".into()));
+        let wait = |owner: &Owner| activity.wait_for_connection(owner);
+        let places: Vec<_> = (0..3).map(|_| wait(&first).unwrap()).collect();
+        let busy = wait(&first).unwrap_err();
+        assert_eq!((busy.waiting, busy.of_key), (3, true));
+        let _place = wait(&other).unwrap();
+        assert!(!wait(&other).unwrap_err().of_key);
+        drop(places);
+        assert!(wait(&first).is_ok());
     }
 }

@@ -4,6 +4,7 @@
 //! new connection; the old one serves until the new one is up and closes once its calls finish.
 
 mod entry;
+mod lane_wait;
 mod session_lanes;
 mod subscriptions;
 
@@ -113,6 +114,15 @@ impl LaneAccess {
             call.mark_answered();
         }
     }
+}
+
+/// Maximum times that a call waits for a server.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessTimeouts {
+    /// For other calls to end.
+    pub slot: Duration,
+    /// For a lost connection to be re-established.
+    pub reconnect: Duration,
 }
 
 /// Reasons why a server cannot be called right now.
@@ -291,12 +301,12 @@ impl Registry {
     }
 
     /// Returns the open shared lane and a permit for a call of `owner`, starting an idle server if
-    /// needed. Waits at most `within` for the permit.
+    /// needed. Waits for the permit, and for the lane if the server is reconnecting.
     pub async fn access(
         &self,
         server: &ServerName,
         owner: &Owner,
-        within: Duration,
+        timeouts: AccessTimeouts,
     ) -> Result<LaneAccess, AccessError> {
         let unavailable = |reason: &str| ServerUnavailable {
             server: server.clone(),
@@ -312,7 +322,7 @@ impl Registry {
             let Some(entry) = self.entry(server) else {
                 return Err(unavailable("not configured").into());
             };
-            let access = entry.access(owner, within).await;
+            let access = entry.access(owner, timeouts).await;
             // The settings may have changed during the wait; then retry with the new supervisor.
             let replaced = self
                 .entry(server)

@@ -58,12 +58,15 @@
 //! ```
 
 mod call_output;
+mod decided_calls;
+mod earlier_decisions;
 mod event_sender;
 mod journal;
 mod loop_guard;
 mod replay;
 mod report;
 mod resume;
+mod run_limits;
 mod runs;
 mod sink;
 mod store;
@@ -73,7 +76,7 @@ mod tool_calls;
 mod turn;
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use call_output::ExecutedCall;
 use journal::{RunJournal, TurnRecord};
@@ -90,6 +93,7 @@ use tool_calls::PendingToolCall;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
 use toolgate_llm::prompt::RequestedToolCall;
+use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{RequestBody, TokenUsage};
@@ -110,10 +114,18 @@ struct AgentRun {
     caller_tools: CallerTools,
     limits: RunLimits,
     started_at: Instant,
+    /// Time that the run took before it was resumed.
+    earlier_time: Duration,
+    /// Servers whose tools are missing because they have never been connected.
+    missing_servers: Vec<String>,
     /// Conversation items added since the original request.
     history: Vec<Value>,
-    /// Number of model turns so far.
-    iterations: u32,
+    /// Original form of the turns with tool calls among them that the provider wrote in another dialect.
+    provider_turns: Vec<Option<Arc<ProviderTurn>>>,
+    /// Number of model turns so far, including the current one.
+    turn_count: u32,
+    /// Number of turns that requested tool calls.
+    tool_turn_count: u32,
     /// The text of each turn.
     turns: Vec<String>,
     executed: Vec<ExecutedCall>,
@@ -147,6 +159,7 @@ impl AgentRun {
     /// Persists the final state of the run.
     async fn record_end(&mut self, end: &RunEnd) {
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let iterations = self.iterations();
         let record = &mut self.record;
         record.state = match end.stop {
             RunStopReason::Done => RunState::Done,
@@ -155,7 +168,7 @@ impl AgentRun {
             _ => RunState::Waiting,
         };
         record.stop_reason = Some(end.stop.as_str().to_owned());
-        record.iterations = i64::from(self.iterations);
+        record.iterations = i64::from(iterations);
         record.input_tokens = count(self.usage.input);
         record.output_tokens = count(self.usage.output);
         record.cost_micro_usd = count(self.micro_usd);
@@ -167,13 +180,13 @@ impl AgentRun {
     async fn run_turns(&mut self, sink: &mut RunSink) -> RunEnd {
         loop {
             match self.exhausted_limit() {
-                Some(what) if self.iterations == 0 => {
+                Some(what) if self.turn_count == 0 => {
                     return self.end_with_error(TurnError::Error(ModelError::LimitExhausted(what)));
                 }
                 Some(what) => return self.end_with(RunStopReason::Budget(what)),
                 None => {}
             }
-            self.iterations += 1;
+            self.turn_count += 1;
             let model_call = match self.next_model_call() {
                 Ok(model_call) => model_call,
                 Err(error) => return self.end_with_error(TurnError::Error(error)),
@@ -188,10 +201,12 @@ impl AgentRun {
             let (awaits_caller, paused) =
                 (output.turn.has_pending_caller_call(), output.is_paused());
             let (text, items) = (output.turn.text(), output.items.clone());
+            let provider_turn = output.provider_turn.clone();
             if let Err(error) = self.record_turn(&output, &calls, &text).await {
                 return self.end_with_error(TurnError::Error(error.into()));
             }
             self.turns.push(text);
+            self.tool_turn_count += u32::from(!calls.is_empty());
             self.last_output = Some(output);
             if calls.is_empty() && !paused {
                 return self.end_with(if awaits_caller {
@@ -223,17 +238,15 @@ impl AgentRun {
                 return end;
             }
             if !results.pending.is_empty() || awaits_caller {
-                let needs_caller =
-                    awaits_caller || results.pending.iter().any(|pending| pending.is_caller_tool);
-                let stop = if needs_caller {
+                let is_callers = |pending: &PendingToolCall| pending.is_caller_tool;
+                let stop = if awaits_caller || results.pending.iter().any(is_callers) {
                     RunStopReason::CallerTool
                 } else {
                     RunStopReason::NeedsApproval
                 };
                 return RunEnd {
-                    stop,
                     pending: results.pending,
-                    error: None,
+                    ..self.end_with(stop)
                 };
             }
             if let Err(error) = self.journal.record_answers(&results.items).await {
@@ -241,6 +254,7 @@ impl AgentRun {
             }
             self.history.extend(items);
             self.history.extend(results.items);
+            self.provider_turns.push(provider_turn);
         }
     }
 
@@ -254,29 +268,11 @@ impl AgentRun {
             items: &output.items,
             calls,
             text,
+            provider_turn: output.provider_turn.as_deref(),
             usage: output.turn.usage.unwrap_or_default(),
             micro_usd: output.micro_usd,
         };
         self.journal.record_turn(turn).await
-    }
-
-    /// Number of tool calls the run may still execute.
-    fn remaining_calls(&self) -> usize {
-        let limit = self.limits.tool_calls.unwrap_or(u64::MAX);
-        let remaining = limit.saturating_sub(self.executed.len() as u64);
-        usize::try_from(remaining).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the limit that prevents the calls of a turn from being executed, if any.
-    fn limit_before_calls(&self, calls: &[RequestedToolCall]) -> Option<RunStopReason> {
-        if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
-            return Some(RunStopReason::MaxDepth);
-        }
-        if let Some(what) = self.exhausted_limit() {
-            return Some(RunStopReason::Budget(what));
-        }
-        let exhausted = !calls.is_empty() && self.loop_guard.is_exhausted(calls);
-        exhausted.then_some(RunStopReason::LoopGuard)
     }
 
     /// Runs one turn and reports its start and end to the hook.
@@ -285,7 +281,7 @@ impl AgentRun {
         model_call: &ModelCall,
         sink: &mut RunSink,
     ) -> Result<TurnOutput, TurnError> {
-        let turn = self.iterations;
+        let turn = self.turn_count;
         let request_id = model_call.context.id.as_deref().unwrap_or_default();
         sink.send_event(RunEventKind::TurnStarted { turn, request_id });
         let output = self.request_turn(model_call, sink).await?;
@@ -300,7 +296,7 @@ impl AgentRun {
         let mut model_call = self.model_call.clone();
         let mut context = (*model_call.context).clone();
         let hooks = self.runs.engine().hooks();
-        context.id = Some(hooks.turn_id(id, self.iterations));
+        context.id = Some(hooks.turn_id(id, self.turn_count));
         context.parent = Some(id.to_owned());
         context.run = Some(self.id.clone());
         model_call.context = Arc::new(context);
@@ -309,6 +305,7 @@ impl AgentRun {
         if self.history.is_empty() {
             return Ok(model_call);
         }
+        model_call.provider_turns.clone_from(&self.provider_turns);
         let (dialect, body) = (model_call.request.dialect, &self.model_call.body);
         let conversation = history::append_items(dialect, body, &self.history);
         let mut edit = body
@@ -319,45 +316,6 @@ impl AgentRun {
         }
         model_call.body = RequestBody::parse(edit.finish())?;
         Ok(model_call)
-    }
-
-    /// Time at which the run must end.
-    fn deadline(&self) -> Option<Instant> {
-        let time = self.limits.time?;
-        self.started_at.checked_add(time)
-    }
-
-    /// Returns the name of the first limit that is used up.
-    fn exhausted_limit(&self) -> Option<&'static str> {
-        let RunLimits {
-            depth: _,
-            model_calls,
-            tool_calls,
-            tokens,
-            micro_usd,
-            time,
-            parallel_tools: _,
-        } = self.limits;
-        let used = self.usage.input + self.usage.output;
-        let reached = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);
-        let limits = [
-            (
-                "model_calls",
-                reached(model_calls, u64::from(self.iterations)),
-            ),
-            (
-                "tool_calls",
-                reached(tool_calls, self.executed.len() as u64),
-            ),
-            ("tokens", reached(tokens, used)),
-            ("usd", reached(micro_usd, self.micro_usd)),
-            (
-                "time",
-                time.is_some_and(|limit| self.started_at.elapsed() >= limit),
-            ),
-        ];
-        let reached = limits.into_iter().find(|(_, reached)| *reached);
-        reached.map(|(name, _)| name)
     }
 
     fn end_with(&self, stop: RunStopReason) -> RunEnd {

@@ -123,16 +123,19 @@ pub struct ApprovalDecision {
     pub reason: Option<String>,
 }
 
-/// The calls that an approval covers.
+/// The calls that a decision covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalScope {
-    /// This call only.
+    /// An approval: this call only. A denial: identical calls of its run, or outside of runs those of the
+    /// caller, until it expires.
     #[default]
     Once,
     /// Calls of the tool in the caller's session.
     Session,
     /// All calls of the tool by the caller, until revoked.
     Always,
+    /// A denial of identical calls by the caller, in any run, until it expires.
+    Caller,
 }
 
 /// A decision to apply to a pending approval.
@@ -149,6 +152,8 @@ pub enum Ruling {
     Deny {
         /// Reason, told to the caller.
         reason: Option<String>,
+        /// The calls it covers: [`ApprovalScope::Once`] or [`ApprovalScope::Caller`].
+        scope: ApprovalScope,
     },
 }
 
@@ -203,6 +208,9 @@ pub enum DecideError {
     /// The arguments are dangerous.
     #[error("the scanner flagged these arguments, so the call can only be approved `once`")]
     OnlyOnce,
+    /// The scope fits only the other decision.
+    #[error("an approval has the scope `once`, `session` or `always`, a denial `once` or `caller`")]
+    WrongScope,
     /// The edited arguments do not fit the tool's schema.
     #[error(transparent)]
     InvalidArguments(#[from] SchemaViolation),
@@ -331,12 +339,13 @@ impl ApprovalScope {
             Self::Once => "once",
             Self::Session => "session",
             Self::Always => "always",
+            Self::Caller => "caller",
         }
     }
 
     /// Returns the scope with a name.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Once, Self::Session, Self::Always]
+        [Self::Once, Self::Session, Self::Always, Self::Caller]
             .into_iter()
             .find(|scope| scope.as_str() == text)
     }

@@ -31,6 +31,7 @@ mod scope_cache;
 mod script;
 mod send;
 mod spending;
+mod startup;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ use result_store::ResultStore;
 pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
+pub(crate) use startup::MissingServers;
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};
@@ -68,7 +71,7 @@ use toolgate_mcp::large::run_large;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
 
-use crate::approval::{ApprovalRequest, ApprovalService, DecideError};
+use crate::approval::{Approval, ApprovalRequest, ApprovalService, DecideError};
 use crate::audit::{self, AuditLog, AuditRecord};
 use crate::call::{Arguments, CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::{CallOrigin, Caller};
@@ -198,6 +201,16 @@ impl Engine {
     /// Returns the responses to which callers may refer.
     pub(crate) fn conversations(&self) -> &Conversations {
         &self.0.deps.conversations
+    }
+
+    /// Returns an approval by id.
+    pub(crate) async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
+        self.0.deps.approvals.get(id).await
+    }
+
+    /// Subscribes to approvals, published when they are created or change their state.
+    pub(crate) fn subscribe_approvals(&self) -> broadcast::Receiver<Arc<Approval>> {
+        self.0.deps.approvals.subscribe()
     }
 
     /// Returns the approval settings in force.

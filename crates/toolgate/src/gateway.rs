@@ -220,6 +220,7 @@ impl GatewayBuilder {
             Arc::clone(&metrics),
         );
         let runs = Runs::new(engine.clone(), models.clone(), run_store, &config);
+        runs.watch_approvals();
         let definitions =
             Definitions::start(store.clone(), audit.clone(), &registry, &config).await?;
         let retention = RetentionTask::start(ExpiringData {

@@ -40,6 +40,7 @@ pub use toolgate_llm::body::BodyError;
 pub use toolgate_llm::event::{ProviderError, ResponseDecodeError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::provider_tools::provider_run_tools;
+use toolgate_llm::provider_turn::restore_turns;
 use toolgate_llm::responses::references::{ItemReference, StoredReferences};
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
 pub use toolgate_llm::upstream::SendError;
@@ -412,7 +413,8 @@ impl Models {
             Dialect::Chat | Dialect::Messages => text.into(),
         };
         let ignored: &IgnoredFields = &target.upstream.ignored;
-        let prompt = caller_dialect.decode_request(&text, ignored)?;
+        let mut prompt = caller_dialect.decode_request(&text, ignored)?;
+        restore_turns(&mut prompt, provider_dialect, &model_call.provider_turns);
         Ok(Bytes::from(provider_dialect.encode_request(&prompt)?))
     }
 }

@@ -233,7 +233,11 @@ export interface DecisionBody {
   decision: string;
   /** With `deny`: the reason, passed on to the caller. */
   reason?: string | null;
-  /** Scope of the approval: `once` (default), `session` or `always`. */
+  /**
+   * Scope of the decision. An approval: `once` (default), `session` or `always`. A denial: `once` (default,
+   * the identical call in the same run, or outside of runs by the same caller until the denial expires) or
+   * `caller` (the identical call by the same caller, in any run, until the denial expires).
+   */
   scope?: string | null;
 }
 
@@ -553,7 +557,8 @@ export interface Ready {
   servers: number;
   /**
    * `ready`, `stopping`, `not_writable` if the gateway's store or the second audit sink cannot be
-   * written, or `overloaded` if only probes and the administrator are served.
+   * written, `overloaded` if only probes and the administrator are served, or `servers_missing` with
+   * `servers=all`.
    */
   status: string;
 }
@@ -671,6 +676,8 @@ export interface RuleView {
 
 /** A run and its timeline. */
 export type RunDetail = RunView & {
+  /** Text of the model's answer, once the run is done. */
+  answer: string | null;
   timeline: RunStepView[];
 };
 

@@ -70,7 +70,7 @@ function RunTable({ runs }: { runs: Run[] }) {
         "State",
         "Model",
         "Caller",
-        { number: "Turns" },
+        { number: "Iterations" },
         { number: "Tokens" },
         { number: "Cost" },
         { number: "Duration" },
@@ -100,7 +100,7 @@ function RunRow({ run }: { run: Run }) {
       </td>
       <td className="mono">{run.model}</td>
       <td>{run.caller ?? "–"}</td>
-      <td className="number" data-label="Turns">
+      <td className="number" data-label="Iterations">
         {formatNumber(run.iterations)}
       </td>
       <td className="number" data-label="Tokens">

@@ -17,6 +17,8 @@ pub struct RunLimits {
     pub time: Option<Duration>,
     /// Calls of one turn that run at the same time.
     pub parallel_tools: Option<u32>,
+    /// Whether the run continues without its client once its calls are decided.
+    pub resume_on_approval: Option<bool>,
 }
 
 impl RunLimits {
@@ -31,6 +33,7 @@ impl RunLimits {
             micro_usd: min_option(self.micro_usd, other.micro_usd),
             time: min_option(self.time, other.time),
             parallel_tools: min_option(self.parallel_tools, other.parallel_tools),
+            resume_on_approval: min_option(self.resume_on_approval, other.resume_on_approval),
         }
     }
 
@@ -79,6 +82,7 @@ impl From<AgentTable> for RunLimits {
             micro_usd: table.max_usd.map(micro_usd),
             time: table.max_time.map(|span| span.0),
             parallel_tools: table.parallel_tools,
+            resume_on_approval: table.resume_on_approval,
         }
     }
 }

@@ -228,6 +228,8 @@ impl ConfigBuilder {
             tool_manager_config,
             tool_sync_interval,
             health_interval,
+            reconnect_wait,
+            startup_wait,
         } = mcp;
         let ToolManagerConfig {
             tool_execution_timeout,
@@ -266,6 +268,11 @@ impl ConfigBuilder {
                 .map(|span| span.0)
                 .filter(|interval| !interval.is_zero()),
         );
+        set_if_some(
+            &mut manager.reconnect_wait,
+            reconnect_wait.map(|wait| wait.0),
+        );
+        set_if_some(&mut manager.startup_wait, startup_wait.map(|wait| wait.0));
         set_if_some(
             &mut manager.tool_sync_interval,
             tool_sync_interval.map(|span| Some(span.0).filter(|interval| !interval.is_zero())),

@@ -194,6 +194,11 @@ pub struct McpTable {
     pub tool_sync_interval: Option<ConfigDuration>,
     /// Interval between health checks of an idle connection. Default `30s`.
     pub health_interval: Option<ConfigDuration>,
+    /// Time that a call waits for a server that is reconnecting. Default `5s`; `0` refuses it at once.
+    pub reconnect_wait: Option<ConfigDuration>,
+    /// Time that a model request waits for servers that connect for the first time. Default `5s`; `0` does not
+    /// wait.
+    pub startup_wait: Option<ConfigDuration>,
 }
 
 /// Tool execution settings.
@@ -244,6 +249,8 @@ pub struct ClientConfig {
     pub tools_to_auto_execute: Vec<String>,
     /// Timeout of a tool call. Default: `mcp.tool_manager_config.tool_execution_timeout`.
     pub tool_execution_timeout: Option<ConfigDuration>,
+    /// Time that a call waits for the server while it is reconnecting. Default: `mcp.reconnect_wait`.
+    pub reconnect_wait: Option<ConfigDuration>,
     /// Interval between periodic refreshes of the tool list. Default: `mcp.tool_sync_interval`.
     pub tool_sync_interval: Option<ConfigDuration>,
     /// `true` if the server answers `ping`. Otherwise health checks request a list instead. Default `true`.
@@ -383,6 +390,8 @@ pub struct ServerTable {
     pub enabled: Option<bool>,
     /// Timeout of a tool call. Default: `mcp.tool_manager_config.tool_execution_timeout`.
     pub timeout: Option<ConfigDuration>,
+    /// Time that a call waits for the server while it is reconnecting. Default: `mcp.reconnect_wait`.
+    pub reconnect_wait: Option<ConfigDuration>,
     /// Maximum number of concurrent calls. Default 64.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,

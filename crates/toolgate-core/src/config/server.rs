@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub lists: ToolLists,
     /// Timeout of a tool call; `None` uses the global one.
     pub timeout: Option<Duration>,
+    /// Time that a call waits while the server is reconnecting; `None` uses the global one.
+    pub reconnect_wait: Option<Duration>,
     pub tuning: ServerTuning,
     /// Server that handles calls of tools with the same name while this one is unavailable.
     pub fallback: Option<ServerName>,

@@ -182,6 +182,23 @@ impl Policy {
         decision.unwrap_or_else(|| self.decide_by_default(Verdict::Allow, "resources"))
     }
 
+    /// Whether any tool of a server may be visible.
+    pub fn may_show_tools(&self, server: &ServerName, roles: &[String]) -> bool {
+        let rules = || self.rules.iter().map(|rule| &**rule);
+        let covering = rules().filter(|rule| rule.covers_server(server, roles));
+        match strictest_decision(covering) {
+            Some(decision) => decision.verdict < Verdict::Deny,
+            None => {
+                let shows_some = |rule: &Rule| {
+                    rule.verdict < Verdict::Deny
+                        && rule.applies_to_roles(roles)
+                        && rule.selector.names_server(server)
+                };
+                self.default != Some(Verdict::Deny) || rules().any(shows_some)
+            }
+        }
+    }
+
     /// Whether any resource or prompt of a server may be visible.
     pub fn may_show_items(&self, server: &ServerName, roles: &[String]) -> bool {
         let rules = || self.rules.iter().map(|rule| &**rule);

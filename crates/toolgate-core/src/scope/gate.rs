@@ -153,6 +153,22 @@ impl AccessView<'_> {
         has_tools || self.can_see_resources(server)
     }
 
+    /// Whether tools of a server may exist for this request, connected or not. What hides the whole server hides
+    /// them all.
+    pub fn may_have_tools(&self, server: &ServerName) -> bool {
+        let access = self.server_access(server);
+        let has_tools = access.is_some_and(|access| access.lists.execute != ToolList::none());
+        let mut blocked = self.rules.blocked.iter();
+        has_tools
+            && self.filters.includes_resources(server)
+            && self.filters.keeps_part_of(server)
+            && !blocked.any(|selector| selector.covers_server(server))
+            && self
+                .rules
+                .policy
+                .may_show_tools(server, &self.principal.roles)
+    }
+
     /// Access settings of a server, if it exists for this request.
     fn server_access(&self, server: &ServerName) -> Option<&ServerAccess> {
         let access = self.rules.servers.get(server)?;

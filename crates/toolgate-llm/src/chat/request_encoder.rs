@@ -143,6 +143,9 @@ fn encode_message(message: &PromptMessage, out: &mut Vec<Value>) -> Result<(), F
 
 /// Encodes an assistant message; `None` if it holds only reasoning.
 fn encode_assistant(parts: &[PromptPart]) -> Result<Option<Value>, FieldError> {
+    if let [PromptPart::Raw(message)] = parts {
+        return Ok(Some(message.clone()));
+    }
     let calls = parts.iter().filter_map(|part| match part {
         PromptPart::ToolCall(call) => Some(encode_call(call)),
         _ => None,
@@ -218,7 +221,10 @@ fn encode_part(part: &PromptPart) -> Result<Value, FieldError> {
             ]);
             json!({"type": "file", "file": file})
         }
-        PromptPart::Reasoning | PromptPart::ToolCall(_) | PromptPart::ToolResult { .. } => {
+        PromptPart::Reasoning
+        | PromptPart::ToolCall(_)
+        | PromptPart::ToolResult { .. }
+        | PromptPart::Raw(_) => {
             return Err(FieldError::new(
                 "messages",
                 "contains a content part that is not allowed in this position",

@@ -119,7 +119,7 @@ fn choose_thinking(prompt: &Prompt) -> Result<Option<Thinking>, FieldError> {
     let Some(tokens) = effort.budget_tokens() else {
         return Ok(Some(Thinking::Off));
     };
-    if is_tool_continuation(prompt) {
+    if is_tool_continuation(prompt) && !has_original_thinking(prompt) {
         return Ok(None);
     }
     if let Some(ToolChoice::Required | ToolChoice::Named(_)) = prompt.tool_choice {
@@ -154,7 +154,8 @@ fn choose_thinking(prompt: &Prompt) -> Result<Option<Thinking>, FieldError> {
 }
 
 /// Returns whether the last message contains tool results. The provider then requires the thinking
-/// that led to the calls, which is not translated, so such requests go out without thinking.
+/// that led to the calls, which is not translated, so such requests go out without thinking unless it is there
+/// in its original form.
 fn is_tool_continuation(prompt: &Prompt) -> bool {
     let mut messages = prompt.messages.iter().rev();
     let last = messages.find(|message| message.role != MessageRole::System);
@@ -162,6 +163,17 @@ fn is_tool_continuation(prompt: &Prompt) -> bool {
         let mut parts = message.parts.iter();
         parts.any(|part| matches!(part, PromptPart::ToolResult { .. }))
     })
+}
+
+/// Returns whether the model's last turn contains the thinking that led to its calls.
+fn has_original_thinking(prompt: &Prompt) -> bool {
+    let mut messages = prompt.messages.iter().rev();
+    let last = messages.find(|message| message.role == MessageRole::Assistant);
+    let is_thinking = |part: &PromptPart| {
+        matches!(part, PromptPart::Raw(block)
+            if block["type"] == "thinking" || block["type"] == "redacted_thinking")
+    };
+    last.is_some_and(|message| message.parts.iter().any(is_thinking))
 }
 
 fn default_max_tokens(thinking: Option<Thinking>) -> u64 {

@@ -53,6 +53,7 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
                 .as_ref()
                 .map(|format| json!({"format": encode_format(format)})),
         ),
+        ("include", encode_include(prompt.effort.as_ref())),
         ("reasoning", encode_reasoning(prompt.effort.as_ref())),
         ("user", prompt.user.as_deref().map(Value::from)),
         // Other dialects cannot request storage, and the default here is to store.
@@ -83,6 +84,13 @@ fn encode_reasoning(effort: Option<&ReasoningEffort>) -> Option<Value> {
         ReasoningEffort::Off => None,
         effort => Some(json!({"effort": effort.as_level()})),
     }
+}
+
+/// Requests the encrypted reasoning: the provider does not store it, and accepts it back only in this form.
+/// Models without reasoning reject the request.
+fn encode_include(effort: Option<&ReasoningEffort>) -> Option<Value> {
+    let reasons = effort.is_some_and(|effort| *effort != ReasoningEffort::Off);
+    reasons.then(|| json!(["reasoning.encrypted_content"]))
 }
 
 fn encode_tool_choice(choice: &ToolChoice) -> Value {
@@ -131,6 +139,7 @@ fn encode_message(message: &PromptMessage, out: &mut Vec<Value>) -> Result<(), F
     for part in &message.parts {
         let item = match part {
             PromptPart::Reasoning => continue,
+            PromptPart::Raw(item) => item.clone(),
             PromptPart::ToolCall(call) => json!({"type": "function_call", "call_id": call.id,
                 "name": call.name, "arguments": call.arguments}),
             PromptPart::ToolResult { id, parts, .. } => json!({"type": "function_call_output",

@@ -2,26 +2,22 @@
 //! connected.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{ServerConfig, ServerLists};
-use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
-use super::{AccessError, LaneAccess, ServerUnavailable};
+use super::{AccessError, AccessTimeouts, LaneAccess};
 use crate::activity::Activity;
 use crate::fair_queue::Owner;
 use crate::handshake::UpstreamSession;
 use crate::lane::{Dependencies, Lane};
 use crate::publisher::Publisher;
 use crate::status::{ServerState, ServerStatus};
-use crate::supervisor::{
-    Intervals, STDIO_START_TIMEOUT, Supervisor, SupervisorOutputs, SupervisorSignals,
-};
+use crate::supervisor::{Intervals, Supervisor, SupervisorOutputs, SupervisorSignals};
 use crate::transport::StderrTail;
 
 /// One server, either supervised or disabled.
@@ -48,9 +44,9 @@ pub(super) struct SupervisorOptions {
 /// Handle to a supervisor: its published state and its signals.
 #[derive(Debug)]
 pub(super) struct SupervisorHandle {
-    status: watch::Receiver<Arc<ServerStatus>>,
-    lane: watch::Receiver<Option<Lane>>,
-    activity: Arc<Activity>,
+    pub(super) status: watch::Receiver<Arc<ServerStatus>>,
+    pub(super) lane: watch::Receiver<Option<Lane>>,
+    pub(super) activity: Arc<Activity>,
     signals: SupervisorSignals,
     tail: StderrTail,
     masker: Masker,
@@ -99,7 +95,7 @@ impl RegistryEntry {
     pub(super) async fn access(
         &self,
         owner: &Owner,
-        within: Duration,
+        timeouts: AccessTimeouts,
     ) -> Result<LaneAccess, AccessError> {
         if let Some(predecessor) = self.predecessor.load_full()
             && self.supervisor.lane.borrow().is_none()
@@ -111,7 +107,7 @@ impl RegistryEntry {
             });
         }
         self.supervisor
-            .access(&self.server.name, owner, within)
+            .access(&self.server.name, owner, timeouts)
             .await
     }
 
@@ -301,86 +297,6 @@ impl SupervisorHandle {
             Ok(status) => Arc::clone(&status),
             Err(_) => Arc::clone(&self.status.borrow()),
         }
-    }
-
-    /// Acquires a permit, then reads the lane, which may have closed during the wait. A closing lane
-    /// waits for all permits, so a caller that finds no lane releases its permit before it waits
-    /// for the next lane.
-    async fn access(
-        &self,
-        server: &ServerName,
-        owner: &Owner,
-        within: Duration,
-    ) -> Result<LaneAccess, AccessError> {
-        let busy = |busy| AccessError::Busy {
-            server: server.clone(),
-            busy,
-        };
-        loop {
-            let up = self.wait_lane().await;
-            up.map_err(|status| ServerUnavailable {
-                server: server.clone(),
-                status,
-            })?;
-            let acquired = tokio::time::timeout(within, self.activity.acquire(owner)).await;
-            let permit = acquired
-                .map_err(|_| busy(self.activity.busy_error(owner)))?
-                .map_err(busy)?;
-            if let Some(lane) = &*self.lane.borrow() {
-                return Ok(LaneAccess {
-                    lane: lane.clone(),
-                    permit,
-                    outdated: false,
-                    session_call: None,
-                });
-            }
-        }
-    }
-
-    /// Returns a lane and a permit if both are available without waiting.
-    fn try_access(&self, owner: &Owner) -> Option<LaneAccess> {
-        let permit = self.activity.try_acquire(owner)?;
-        let lane = self.lane.borrow().clone()?;
-        Some(LaneAccess {
-            lane,
-            permit,
-            outdated: false,
-            session_call: None,
-        })
-    }
-
-    /// Returns the lane, waking an idle server if needed.
-    async fn wait_lane(&self) -> Result<Lane, Arc<ServerStatus>> {
-        let current_status = || Arc::clone(&self.status.borrow());
-        if let Some(lane) = &*self.lane.borrow() {
-            return Ok(lane.clone());
-        }
-        let is_reconnecting = matches!(current_status().state, ServerState::Connecting)
-            && current_status().session.is_some();
-        if current_status().state != ServerState::Asleep && !is_reconnecting {
-            return Err(current_status());
-        }
-        let mut lanes = self.lane.clone();
-        let mut statuses = self.status.clone();
-        self.activity.wake.notify_one();
-        let up = lanes.wait_for(Option::is_some);
-        let failed = statuses.wait_for(|status| {
-            matches!(
-                status.state,
-                ServerState::Unavailable
-                    | ServerState::NeedsAuth
-                    | ServerState::Disabled
-                    | ServerState::Error
-            )
-        });
-        let opened = tokio::time::timeout(STDIO_START_TIMEOUT, async {
-            tokio::select! {
-                biased;
-                lane = up => lane.ok().and_then(|lane| lane.clone()),
-                _ = failed => None,
-            }
-        });
-        opened.await.ok().flatten().ok_or_else(current_status)
     }
 
     fn retire(&self) {

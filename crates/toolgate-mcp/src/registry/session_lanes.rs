@@ -16,7 +16,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolgate_core::config::{CapacityLimits, PerSession, ServerConfig, ServerConnection, Share};
 use toolgate_core::name::ServerName;
 
-use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
+use super::{AccessError, AccessTimeouts, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
 use crate::client_handler::SessionClient;
 use crate::fair_queue::{Owner, QueueLimits};
 use crate::handshake::Era;
@@ -301,11 +301,11 @@ impl Registry {
         &self,
         key: &LaneKey,
         client: &SessionClient,
-        within: Duration,
+        timeouts: AccessTimeouts,
     ) -> Result<LaneAccess, AccessError> {
         let started = Instant::now();
-        let access = self.access(&key.server, &client.owner, within).await?;
-        let within = within.saturating_sub(started.elapsed());
+        let access = self.access(&key.server, &client.owner, timeouts).await?;
+        let within = timeouts.slot.saturating_sub(started.elapsed());
         if client.is_modern && access.lane.session().era == Era::Modern {
             return Ok(access);
         }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::HeaderMap;
@@ -16,11 +17,17 @@ use toolgate_core::{Config, ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamToolCall;
-use toolgate_mcp::registry::{RegistryConfig, RegistryDependencies, RegistryEntry};
+use toolgate_mcp::registry::{AccessTimeouts, RegistryConfig, RegistryDependencies, RegistryEntry};
 use toolgate_mcp::{Environment, Registry, ServerState};
 use toolgate_testkit::eventually;
 
 pub(crate) use toolgate_testkit::{WAIT_TIMEOUT, http_server, stdio_zoo};
+
+/// Calls wait for their turn, but not for lost connections.
+pub(crate) const TIMEOUTS: AccessTimeouts = AccessTimeouts {
+    slot: WAIT_TIMEOUT,
+    reconnect: Duration::ZERO,
+};
 
 /// What a call sends besides its arguments.
 #[derive(Debug, Default)]
@@ -91,7 +98,7 @@ pub(crate) async fn call_with(
     let tool = tool(registry, name).ok_or_else(|| format!("`{name}` is not listed"))?;
     let arguments = RawValue::from_string(arguments.to_owned()).expect("JSON");
     let access = registry
-        .access(&tool.id.server, &None, WAIT_TIMEOUT)
+        .access(&tool.id.server, &None, TIMEOUTS)
         .await
         .map_err(|error| error.to_string())?;
     let call = UpstreamToolCall {

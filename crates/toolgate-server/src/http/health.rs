@@ -5,12 +5,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use toolgate::LoadLevel;
 use toolgate::registry::ServerState;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::extract::ApiQuery;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
@@ -21,7 +22,8 @@ pub(crate) struct Health {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ready {
     /// `ready`, `stopping`, `not_writable` if the gateway's store or the second audit sink cannot be
-    /// written, or `overloaded` if only probes and the administrator are served.
+    /// written, `overloaded` if only probes and the administrator are served, or `servers_missing` with
+    /// `servers=all`.
     status: &'static str,
     /// Why the gateway is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,24 +51,52 @@ pub(crate) async fn health() -> Json<Health> {
     })
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReadyParams {
+    /// `all` succeeds only once every enabled server is connected.
+    #[param(inline)]
+    servers: Option<RequiredServers>,
+}
+
+/// Servers that must be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RequiredServers {
+    All,
+}
+
 /// Readiness probe: succeeds while the gateway accepts and records requests, even if servers are still
-/// connecting.
-#[utoipa::path(get, path = "/ready", tag = "probes",
-    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping, cannot record requests, or is overloaded")))]
-pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
-    let servers = app.gateway().servers().list();
-    let is_connected = |state| {
+/// connecting, unless the query asks for them.
+#[utoipa::path(get, path = "/ready", tag = "probes", params(ReadyParams),
+    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping, cannot record requests, is overloaded, or lacks servers that the query asks for")))]
+pub(crate) async fn ready(
+    State(app): State<App>,
+    ApiQuery(params): ApiQuery<ReadyParams>,
+) -> (StatusCode, Json<Ready>) {
+    let states: Vec<ServerState> = app
+        .gateway()
+        .servers()
+        .list()
+        .iter()
+        .map(|server| server.status().state)
+        .collect();
+    let count = |matches: fn(&ServerState) -> bool| states.iter().filter(|s| matches(s)).count();
+    let connected = count(|state| {
         matches!(
             state,
             ServerState::Healthy | ServerState::Degraded | ServerState::Asleep
         )
-    };
+    });
+    let missing = states.len() - connected - count(|state| *state == ServerState::Disabled);
+    let lacks_servers = params.servers == Some(RequiredServers::All) && missing > 0;
     let store = app.gateway().store().write_problem();
     let store = store.map(|problem| format!("the store cannot be written: {problem}"));
     let problem = store.or_else(|| {
         let sink = app.gateway().audit().sink_problem();
         sink.map(|problem| format!("the second audit sink does not accept records: {problem}"))
     });
+    let missing = lacks_servers.then(|| format!("{missing} servers are not connected"));
     let load = app.gateway().load();
     let (code, status) = if app.is_stopping() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
@@ -74,19 +104,18 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
         (StatusCode::SERVICE_UNAVAILABLE, "not_writable")
     } else if load.level == LoadLevel::Critical {
         (StatusCode::SERVICE_UNAVAILABLE, "overloaded")
+    } else if lacks_servers {
+        (StatusCode::SERVICE_UNAVAILABLE, "servers_missing")
     } else {
         (StatusCode::OK, "ready")
     };
     let ready = Ready {
         status,
-        reason: problem,
+        reason: problem.or(missing),
         load: load.level.as_str(),
         load_reason: Some(load.reason).filter(|reason| !reason.is_empty()),
-        servers: servers.len(),
-        connected: servers
-            .iter()
-            .filter(|server| is_connected(server.status().state))
-            .count(),
+        servers: states.len(),
+        connected,
     };
     (code, Json(ready))
 }

@@ -227,7 +227,7 @@ async fn tools_run_until_the_model_answers_in_every_dialect() {
                 );
                 let note = &response.note;
                 assert_eq!(note["stop_reason"], "done", "{what}");
-                assert_eq!(note["iterations"], 3, "{what}");
+                assert_eq!(note["iterations"], 2, "{what}");
                 assert_eq!(note["turns"], json!(["First.", "", "All done."]), "{what}");
                 let results: Vec<&str> = note["executed"]
                     .as_array()
@@ -370,7 +370,7 @@ async fn limits_end_run_with_stop_reason() {
     let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     assert_eq!(
         (response.calls.len(), response.note["iterations"].clone()),
-        (1, json!(2))
+        (1, json!(1))
     );
     let invalid = headers(&[("x-toolgate-budget", "speed=1")]);
     let body = request("openai", "openai/m", false).to_string();
@@ -387,6 +387,31 @@ async fn repeated_failing_call_triggers_loop_guard() {
     assert_eq!(wait_for_records(&gate, 2).await.len(), 2, "it ran twice");
     let sent = model.turns().last().unwrap().body["messages"].to_string();
     assert!(sent.contains("was not run again"), "{sent}");
+    let explanation = "the model repeated tool calls that keep failing with the same arguments.";
+    assert!(response.text.ends_with(explanation), "{response:?}");
+    assert_eq!(response.calls, ["zoo_fail"], "{response:?}");
+}
+
+#[tokio::test]
+async fn depth_limit_is_explained_and_executed_results_are_kept() {
+    for (dialect, path) in PATHS {
+        for stream in [false, true] {
+            let model = ScriptedModel::start_strict(conversation());
+            let depth = "[mcp.tool_manager_config]\nmax_agent_depth = 1\n";
+            let gate = start_gate(&model, "[\"*\"]", depth).await;
+            let body = request(dialect, &format!("{dialect}/m"), stream);
+            let response = run_agent(&gate, path, &body).await;
+            let what = format!("{dialect}, stream {stream}: {response:?}");
+            let note = &response.note;
+            assert_eq!(note["stop_reason"], "max_agent_depth", "{what}");
+            let explanation = note["explanation"].as_str().unwrap();
+            assert!(explanation.contains("depth of 1"), "{what}");
+            let results = "{\"zoo_add\":\"2\",\"zoo_add#2\":\"11\"}";
+            assert!(response.text.contains(results), "{what}");
+            assert!(response.text.ends_with(explanation), "{what}");
+            assert_eq!(response.calls, ["zoo_add"], "{what}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,10 +13,10 @@ const SEED: u64 = 20_261_115;
 const CASES: usize = 24;
 
 /// A linear congruential generator, so that the conversations are reproducible.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
+use toolgate_testkit::model::{Chunking, RecordedRequest, Reply, ScriptedModel};
 
 use crate::agent::{PATHS, add_call, start_gate};
 use crate::client_process;
@@ -56,12 +56,26 @@ fn check_result(what: &str, api: &str, result: &Value) {
     assert_eq!(result["kinds"], kinds, "{what}");
 }
 
+/// Checks what the model receives when an SDK continues the conversation after a stream: the results of the calls
+/// that ran, and that of the SDK's own tool.
+fn check_continued_requests(what: &str, apis: usize, requests: &[RecordedRequest]) {
+    let bodies = requests.iter().map(|request| request.body.to_string());
+    let continued: Vec<String> = bodies.filter(|body| body.contains("mine says 7")).collect();
+    assert_eq!(continued.len(), apis, "{what}");
+    for body in continued {
+        let results = r#"{\"zoo_add\":\"2\",\"zoo_add#2\":\"3\",\"zoo_add#3\":\"4\"}"#;
+        assert!(body.contains(results), "{what}: {body}");
+        assert!(body.contains("\"c4\""), "{what}: {body}");
+    }
+}
+
 /// Runs a client against providers of every dialect, with and without the gateway's events.
 async fn run_client(runtime: &str, script: &str) {
     let model = ScriptedModel::start(vec![Reply::from_request(reply)]);
     let gate = start_gate(&model, "[\"add\"]", "").await;
     for (dialect, _) in PATHS {
         for events in ["off", "on"] {
+            let before = model.turns().len();
             let mut client = Command::new(env_file(runtime));
             client
                 .arg(env_file(script))
@@ -70,13 +84,13 @@ async fn run_client(runtime: &str, script: &str) {
             let result = client_process::run_client(&mut client)
                 .await
                 .unwrap_or_else(|output| panic!("{script}, {dialect}, events {events}: {output}"));
-            for (api, result) in result.as_object().unwrap() {
-                check_result(
-                    &format!("{script} with {dialect}, events {events}"),
-                    api,
-                    result,
-                );
+            let what = format!("{script} with {dialect}, events {events}");
+            let results = result.as_object().unwrap();
+            for (api, result) in results {
+                check_result(&what, api, result);
             }
+            let continued = model.turns().split_off(before);
+            check_continued_requests(&what, results.len(), &continued);
         }
     }
 }

@@ -64,7 +64,12 @@ struct Completion {
 
 /// An output item with its id.
 enum OutputItem<'a> {
-    Reasoning(String, &'a str),
+    Reasoning {
+        id: String,
+        text: &'a str,
+        /// Whether the request asks for the encrypted reasoning.
+        encrypted: bool,
+    },
     Message(String, &'a str),
     Call(String, &'a ScriptedCall),
 }
@@ -92,7 +97,7 @@ impl EventLog<'_> {
 impl OutputItem<'_> {
     fn added_json(&self) -> Value {
         match self {
-            Self::Reasoning(id, _) => json!({ "id": id, "type": "reasoning", "summary": [] }),
+            Self::Reasoning { id, .. } => json!({ "id": id, "type": "reasoning", "summary": [] }),
             Self::Message(id, _) => message(id, "in_progress", &[]),
             Self::Call(id, call) => function_call(id, "in_progress", call, ""),
         }
@@ -100,8 +105,17 @@ impl OutputItem<'_> {
 
     fn done_json(&self, status: &str) -> Value {
         match self {
-            Self::Reasoning(id, text) => {
-                json!({ "id": id, "type": "reasoning", "summary": [summary_text(text)] })
+            Self::Reasoning {
+                id,
+                text,
+                encrypted,
+            } => {
+                let mut item =
+                    json!({ "id": id, "type": "reasoning", "summary": [summary_text(text)] });
+                if *encrypted {
+                    item["encrypted_content"] = json!(format!("encrypted-{id}"));
+                }
+                item
             }
             Self::Message(id, text) => message(id, status, &[output_text(text)]),
             Self::Call(id, call) => function_call(id, status, call, &call.arguments),
@@ -111,7 +125,7 @@ impl OutputItem<'_> {
     /// Adds the events between `output_item.added` and `output_item.done`.
     fn push_deltas(&self, index: usize, events: &mut EventLog<'_>) {
         match self {
-            Self::Reasoning(id, text) => {
+            Self::Reasoning { id, text, .. } => {
                 let at = json!({ "item_id": id, "output_index": index, "summary_index": 0 });
                 let part = |text| json!({ "part": summary_text(text) });
                 events.push_at("response.reasoning_summary_part.added", &at, part(""));
@@ -152,7 +166,13 @@ fn output_items<'a>(turn: &'a ScriptedTurn, request: RequestInfo<'_>) -> Vec<Out
     let number = request.number;
     let mut items = Vec::new();
     if let Some(reasoning) = &turn.reasoning {
-        items.push(OutputItem::Reasoning(format!("rs_{number}"), reasoning));
+        let include = request.body["include"].as_array();
+        items.push(OutputItem::Reasoning {
+            id: format!("rs_{number}"),
+            text: reasoning,
+            encrypted: include
+                .is_some_and(|names| names.contains(&json!("reasoning.encrypted_content"))),
+        });
     }
     if let Some(text) = &turn.text {
         items.push(OutputItem::Message(format!("msg_{number}"), text));

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::{MediaSource, PromptPart, RequestedToolCall};
+use toolgate_llm::provider_turn::ProviderTurn;
 
 use super::call_output::ExecutedCall;
 use super::store::RunStore;
@@ -34,7 +35,7 @@ pub struct RunRecord {
     pub state: RunState,
     /// Reason why it stopped.
     pub stop_reason: Option<String>,
-    /// Model requests so far.
+    /// Model responses whose tool calls were dealt with.
     pub iterations: i64,
     /// Prompt tokens of all model requests.
     pub input_tokens: i64,
@@ -73,6 +74,7 @@ pub(super) struct TurnRecord<'a> {
     pub(super) items: &'a [Value],
     pub(super) calls: &'a [RequestedToolCall],
     pub(super) text: &'a str,
+    pub(super) provider_turn: Option<&'a ProviderTurn>,
     pub(super) usage: TokenUsage,
     pub(super) micro_usd: u64,
 }
@@ -128,15 +130,19 @@ impl RunJournal {
         let TurnRecord {
             items,
             text,
+            provider_turn,
             usage,
             micro_usd,
             ..
         } = turn;
         let calls: Vec<Value> = turn.calls.iter().map(call_to_value).collect();
-        self.append(json!({"kind": "turn", "items": items, "calls": calls, "text": text,
+        let mut step = json!({"kind": "turn", "items": items, "calls": calls, "text": text,
             "input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached,
-            "reasoning_tokens": usage.reasoning, "cost_micro_usd": micro_usd}))
-            .await
+            "reasoning_tokens": usage.reasoning, "cost_micro_usd": micro_usd});
+        if let Some(ProviderTurn { dialect, items, .. }) = provider_turn {
+            step["provider"] = json!({"dialect": dialect.as_str(), "items": items});
+        }
+        self.append(step).await
     }
 
     /// Records that a call is about to run.

@@ -1,10 +1,14 @@
 //! State of a run, rebuilt from its journal.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use toolgate_core::config::Dialect;
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::RequestedToolCall;
+use toolgate_llm::provider_turn::ProviderTurn;
 
 use super::call_output::ExecutedCall;
 use super::journal::{call_from_value, part_from_value};
@@ -15,8 +19,13 @@ use crate::store::StoreError;
 #[derive(Default)]
 pub(super) struct Replay {
     pub(super) history: Vec<Value>,
+    /// One for each turn with tool calls.
+    pub(super) provider_turns: Vec<Option<Arc<ProviderTurn>>>,
     pub(super) turns: Vec<String>,
-    pub(super) iterations: u32,
+    pub(super) turn_count: u32,
+    pub(super) tool_turn_count: u32,
+    /// Time that the parts of the run took, without the time between them.
+    pub(super) elapsed: Duration,
     pub(super) executed: Vec<ExecutedCall>,
     pub(super) usage: TokenUsage,
     pub(super) micro_usd: u64,
@@ -25,6 +34,8 @@ pub(super) struct Replay {
     pub(super) items: Vec<Value>,
     /// Ids of calls of the last turn that were started and may have run.
     pub(super) opened: Vec<String>,
+    /// Ids of the approvals that calls of the last turn wait for, by call id.
+    pub(super) approvals: HashMap<String, Vec<String>>,
     /// Suspended scripts by call id, with a text listing the calls they have already made.
     pub(super) started_scripts: HashMap<String, String>,
     pub(super) next_seq: i64,
@@ -32,11 +43,18 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Rebuilds the state. Fails if any step cannot be read, since a call that ran must not be lost.
-    pub(super) fn from_steps(steps: &[RunStep]) -> Result<Self, StoreError> {
+    pub(super) fn from_steps(started_at: i64, steps: &[RunStep]) -> Result<Self, StoreError> {
         let mut replay = Self::default();
-        for RunStep { seq, step, .. } in steps {
+        let mut previous_at = started_at;
+        for RunStep { seq, at, step } in steps {
             replay.next_seq = seq + 1;
             replay.apply(step).ok_or(StoreError::Unreadable)?;
+            if step["kind"] != "resumed" {
+                // The clock may have been set back.
+                let millis = u64::try_from(at.saturating_sub(previous_at)).unwrap_or_default();
+                replay.elapsed += Duration::from_millis(millis);
+            }
+            previous_at = *at;
         }
         Ok(replay)
     }
@@ -50,6 +68,7 @@ impl Replay {
             "call_waits" => {
                 let id = text("id")?;
                 self.opened.retain(|known| *known != id);
+                self.approvals.insert(id.clone(), approval_ids(step));
                 if step["inner"].is_array() {
                     self.started_scripts.insert(id, text("made")?);
                 }
@@ -82,8 +101,17 @@ impl Replay {
         self.calls = calls.collect::<Option<_>>()?;
         self.items.clone_from(step["items"].as_array()?);
         self.turns.push(step["text"].as_str()?.to_owned());
-        self.iterations += 1;
+        if !self.calls.is_empty() {
+            let provider_turn = match &step["provider"] {
+                Value::Null => None,
+                provider => Some(Arc::new(self.read_provider_turn(provider)?)),
+            };
+            self.provider_turns.push(provider_turn);
+        }
+        self.turn_count += 1;
+        self.tool_turn_count += u32::from(!self.calls.is_empty());
         self.opened.clear();
+        self.approvals.clear();
         self.usage = self.usage.plus(TokenUsage {
             input: count("input_tokens")?,
             output: count("output_tokens")?,
@@ -95,9 +123,21 @@ impl Replay {
         Some(())
     }
 
+    /// Reads the original form of the turn that was read last.
+    fn read_provider_turn(&self, provider: &Value) -> Option<ProviderTurn> {
+        let name = provider["dialect"].as_str()?;
+        let mut dialects = Dialect::ALL.into_iter();
+        Some(ProviderTurn {
+            dialect: dialects.find(|dialect| dialect.as_str() == name)?,
+            items: provider["items"].as_array()?.clone(),
+            text: self.turns.last()?.clone(),
+            calls: self.calls.clone(),
+        })
+    }
+
     /// Returns the calls of the last turn that have no result.
     pub(super) fn unanswered_calls(&self) -> Vec<RequestedToolCall> {
-        let turn = self.iterations;
+        let turn = self.turn_count;
         let is_answered = |call: &RequestedToolCall| {
             let mut executed = self.executed.iter();
             executed.any(|executed| executed.turn == turn && executed.call.id == call.id)
@@ -110,6 +150,16 @@ impl Replay {
     }
 }
 
+/// Returns the approvals that a waiting call needs: its own, or those of the calls of a suspended script.
+fn approval_ids(step: &Value) -> Vec<String> {
+    let inner = step["inner"].as_array();
+    let calls: Vec<&Value> = inner.map_or_else(|| vec![step], |inner| inner.iter().collect());
+    let ids = calls.iter().map(|call| call["approval_id"].as_str());
+    // A call without one needs a decision of the caller.
+    let ids: Option<Vec<String>> = ids.map(|id| id.map(str::to_owned)).collect();
+    ids.unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -119,10 +169,10 @@ mod tests {
     fn replay(steps: &[Value]) -> Result<Replay, StoreError> {
         let steps = steps.iter().enumerate().map(|(index, step)| RunStep {
             seq: index as i64,
-            at: 0,
+            at: index as i64 * 100,
             step: step.clone(),
         });
-        Replay::from_steps(&steps.collect::<Vec<_>>())
+        Replay::from_steps(0, &steps.collect::<Vec<_>>())
     }
 
     fn turn() -> Value {
@@ -143,8 +193,21 @@ mod tests {
         let replay = replay(&[turn(), opened, closed(), json!({"kind": "ended"})]).unwrap();
         assert_eq!(replay.executed[0].parts.len(), 2);
         assert!(replay.unanswered_calls().is_empty());
-        let state = (replay.iterations, replay.micro_usd, replay.next_seq);
+        let state = (replay.turn_count, replay.micro_usd, replay.next_seq);
         assert_eq!(state, (1, 3, 4));
+    }
+
+    #[test]
+    fn time_between_parts_does_not_count() {
+        let steps = [
+            turn(),
+            json!({"kind": "ended"}),
+            json!({"kind": "resumed"}),
+            turn(),
+        ];
+        let replay = replay(&steps).unwrap();
+        assert_eq!(replay.elapsed, Duration::from_millis(200));
+        assert_eq!((replay.turn_count, replay.tool_turn_count), (2, 2));
     }
 
     #[test]

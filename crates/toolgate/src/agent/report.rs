@@ -44,19 +44,21 @@ impl RunStopReason {
     }
 }
 
-impl RunEnd {
-    /// Returns the finish reason of an answer that summarizes executed calls. SDKs run the caller's own tools
-    /// only if it says so.
-    pub(super) fn finish_reason(&self) -> FinishReason {
-        if self.stop == RunStopReason::CallerTool {
-            FinishReason::ToolCalls
-        } else {
-            FinishReason::Stop
+impl AgentRun {
+    /// Returns the finish reason of an answer that summarizes executed calls.
+    pub(super) fn summary_finish_reason(&self, end: &RunEnd) -> FinishReason {
+        let has_caller_tool = end.pending.iter().any(|pending| pending.is_caller_tool);
+        match end.stop {
+            // SDKs run the caller's own tools only if the reason says so.
+            _ if has_caller_tool => FinishReason::ToolCalls,
+            RunStopReason::CallerTool => FinishReason::ToolCalls,
+            RunStopReason::MaxDepth | RunStopReason::LoopGuard => {
+                self.last_turn().finish.unwrap_or(FinishReason::Stop)
+            }
+            _ => FinishReason::Stop,
         }
     }
-}
 
-impl AgentRun {
     /// Builds the response of a run that was not streamed.
     pub(super) async fn build_response(&self, end: RunEnd) -> Result<ModelResponse, ModelError> {
         let note = self.run_note(&end);
@@ -77,7 +79,7 @@ impl AgentRun {
         };
         let usage = dialect.encode_usage(&self.usage).to_string();
         let mut edit = body.edit().set("toolgate", &note.to_string());
-        if self.iterations > 1 {
+        if self.turn_count > 1 {
             edit = edit.set("usage", &usage);
         }
         let mut headers = last
@@ -122,14 +124,12 @@ impl AgentRun {
     /// Returns whether the text must summarize executed calls because other calls are still open.
     pub(super) fn needs_summary(&self, end: &RunEnd) -> bool {
         let has_open_calls = match end.stop {
-            RunStopReason::NeedsApproval | RunStopReason::CallerTool | RunStopReason::Budget(_) => {
-                true
-            }
-            RunStopReason::Done
+            RunStopReason::NeedsApproval
+            | RunStopReason::CallerTool
             | RunStopReason::MaxDepth
             | RunStopReason::LoopGuard
-            | RunStopReason::Error
-            | RunStopReason::Interrupted(_) => false,
+            | RunStopReason::Budget(_) => true,
+            RunStopReason::Done | RunStopReason::Error | RunStopReason::Interrupted(_) => false,
         };
         has_open_calls && !self.executed.is_empty()
     }
@@ -150,7 +150,7 @@ impl AgentRun {
             turn.items
                 .retain(|item| keeps_reasoning || !is_reasoning_or_raw(item));
             turn.items = replace_text_and_calls(turn.items, text, end);
-            turn.finish = Some(end.finish_reason());
+            turn.finish = Some(self.summary_finish_reason(end));
         }
         turn
     }
@@ -169,12 +169,8 @@ impl AgentRun {
             results.insert(key, executed.text().into());
         }
         let results = Value::Object(results);
-        let next = match (end.stop, end.pending.is_empty()) {
-            (RunStopReason::Budget(limit), true) => {
-                format!("The run has ended: its limit on {limit} is reached.")
-            }
-            _ => "Now I shall call these tools next...".to_owned(),
-        };
+        let explanation = self.limit_explanation(end.stop);
+        let next = explanation.unwrap_or_else(|| "Now I shall call these tools next...".to_owned());
         format!("The Output from allowed tools calls is - {results}\n\n{next}")
     }
 
@@ -182,7 +178,7 @@ impl AgentRun {
     pub(super) fn run_note(&self, end: &RunEnd) -> Value {
         let mut note = json!({
             "run_id": self.id,
-            "iterations": self.iterations,
+            "iterations": self.iterations(),
             "stop_reason": end.stop.as_str(),
             "turns": self.turns,
             "executed": self.executed.iter().map(super::ExecutedCall::to_value).collect::<Vec<_>>(),
@@ -190,6 +186,12 @@ impl AgentRun {
         });
         if let RunStopReason::Budget(limit) = end.stop {
             note["budget"] = json!(limit);
+        }
+        if !self.missing_servers.is_empty() {
+            note["missing_servers"] = json!(self.missing_servers);
+        }
+        if let Some(explanation) = self.limit_explanation(end.stop) {
+            note["explanation"] = json!(explanation);
         }
         note
     }

@@ -2,29 +2,21 @@
 //! from its journal; a call that may have run already is never executed again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::json;
-use serde_json::value::RawValue;
 use toolgate_core::policy::Verdict;
-use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
+use toolgate_llm::prompt::RequestedToolCall;
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::has_pending_caller_call;
 
-use super::call_output::{CallOutput, ExecutedCall, answer_items};
+use super::earlier_decisions::EarlierDecision;
 use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::replay::Replay;
-use super::sink::{CallHandler, RunSink};
 use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
-use super::tool_calls::{CallResult, PendingToolCall, tool_call};
+use super::tool_calls::tool_call;
 use super::{AgentRun, RunRecord, Runs};
-use crate::audit::{AuditKind, AuditRecord};
-use crate::call::RequestContext;
-use crate::caller::CallOrigin;
-use crate::concurrent::run_in_order;
 use crate::engine::Engine;
 use crate::models::{ModelCall, ModelError, ModelResponse};
 use crate::store::StoreError;
@@ -87,6 +79,16 @@ pub enum ResumeError {
         "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
     AwaitsCaller(String),
+    /// The run has used up a limit, or its calls keep failing.
+    #[error(
+        "run `{id}` cannot be resumed. {limit} Raise the limit, or send the conversation in a new request"
+    )]
+    LimitReached { id: String, limit: String },
+    /// The run may not execute all the approved calls.
+    #[error(
+        "the run may execute only {0} more tool calls (`max_tool_calls`); approve no more than that and deny the others"
+    )]
+    TooManyCalls(usize),
     /// The stored request or journal is damaged.
     #[error(
         "run `{0}` cannot be resumed: its stored request or journal cannot be read; start a new run"
@@ -100,12 +102,22 @@ pub enum ResumeError {
     Store(#[from] StoreError),
 }
 
+/// What a run is resumed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResumeTrigger {
+    Request,
+    /// An approver's decision, if the settings of the run allow that.
+    Decision,
+}
+
 /// Decisions about a run, together with its replayed state.
 pub(super) struct ResumePlan {
-    replay: Replay,
+    pub(super) replay: Replay,
     /// Calls without a result.
-    unanswered: Vec<RequestedToolCall>,
-    request: ResumeRequest,
+    pub(super) unanswered: Vec<RequestedToolCall>,
+    pub(super) request: ResumeRequest,
+    /// Calls that approvers decided apart from the request. Their decisions are recorded already.
+    pub(super) decided_earlier: Vec<String>,
     /// The record before the resume.
     pub(super) record: RunRecord,
 }
@@ -118,16 +130,18 @@ pub(super) async fn resume(
     request: ResumeRequest,
 ) -> Result<ModelResponse, ResumeError> {
     let (task_runs, run_id) = (runs.clone(), id.to_owned());
-    let work = async move { start_resumed(&task_runs, &run_id, request).await };
+    let trigger = ResumeTrigger::Request;
+    let work = async move { start_resumed(&task_runs, &run_id, request, trigger).await };
     let started = runs.tasks().spawn(work).await;
     let started = started.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))?;
     started.response(id).await
 }
 
-async fn start_resumed(
+pub(super) async fn start_resumed(
     runs: &Runs,
     id: &str,
     request: ResumeRequest,
+    trigger: ResumeTrigger,
 ) -> Result<StartedRun, ResumeError> {
     let store = runs.store();
     let read_error = |error: StoreError| match error {
@@ -136,41 +150,50 @@ async fn start_resumed(
     };
     let found = store.get(id).await.map_err(read_error)?;
     let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
-    let steps = store.steps(id).await.map_err(read_error)?;
-    let replay = Replay::from_steps(&steps).map_err(read_error)?;
+    let not_resumable = |record: &RunRecord| ResumeError::NotResumable {
+        id: id.to_owned(),
+        state: record.state.as_str(),
+    };
     let mut model_call = model_call_from_record(&record, &model_request)?;
+    let limits = runs.limits(&model_call)?;
+    if trigger == ResumeTrigger::Decision
+        && (!record.awaits_approval() || limits.resume_on_approval != Some(true))
+    {
+        return Err(not_resumable(&record));
+    }
+    let steps = store.steps(id).await.map_err(read_error)?;
+    let replay = Replay::from_steps(record.started_at, &steps).map_err(read_error)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
     }
-    let plan = ResumePlan {
+    let mut plan = ResumePlan {
         unanswered: replay.unanswered_calls(),
         replay,
         request,
+        decided_earlier: Vec::new(),
         record,
     };
+    plan.add_earlier_decisions(runs).await?;
     let undecided = plan.undecided_calls(runs.engine(), &model_call);
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));
     }
     let ResumePlan { replay, record, .. } = &plan;
     model_call.stream = plan.request.stream.unwrap_or(record.stream);
-    let limits = runs.limits(&model_call)?;
     let slot = runs.acquire_slot(&model_call.caller);
     let slot = slot.map_err(ModelError::Refused)?;
-    if !store.claim(id).await? {
-        return Err(ResumeError::NotResumable {
-            id: id.to_owned(),
-            state: record.state.as_str(),
-        });
-    }
     let run = AgentRun {
         id: id.to_owned(),
         runs: runs.clone(),
         caller_tools: CallerTools::from_body(&model_call.body),
         limits,
         started_at: Instant::now(),
+        missing_servers: Vec::new(),
         history: replay.history.clone(),
-        iterations: replay.iterations,
+        provider_turns: replay.provider_turns.clone(),
+        turn_count: replay.turn_count,
+        tool_turn_count: replay.tool_turn_count,
+        earlier_time: replay.elapsed,
         turns: replay.turns.clone(),
         loop_guard: LoopGuard::from_executed(&replay.executed),
         executed: replay.executed.clone(),
@@ -187,10 +210,38 @@ async fn start_resumed(
         model_call,
         _slot: slot,
     };
+    run.check_resume_limits(&plan)?;
+    if !store.claim(id).await? {
+        return Err(not_resumable(&plan.record));
+    }
     Ok(super::task::start(run, Some(plan)))
 }
 
 impl ResumePlan {
+    /// Adds the decisions that approvers have made about calls that the request does not decide. Fails if one of
+    /// the calls still waits for an approver.
+    async fn add_earlier_decisions(&mut self, runs: &Runs) -> Result<(), ResumeError> {
+        for call in &self.unanswered {
+            if self.request.decisions.contains_key(&call.id) {
+                continue;
+            }
+            match runs.earlier_decision(call, &self.replay).await? {
+                EarlierDecision::Made(decision) => {
+                    self.request.decisions.insert(call.id.clone(), decision);
+                    self.decided_earlier.push(call.id.clone());
+                }
+                EarlierDecision::Open(approval) => {
+                    return Err(ResumeError::NeedsApprover {
+                        call: call.name.clone(),
+                        approval,
+                    });
+                }
+                EarlierDecision::None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
     /// progress and calls that run without approval need none.
     fn undecided_calls(&self, engine: &Engine, model_call: &ModelCall) -> Vec<String> {
@@ -209,184 +260,5 @@ impl ResumePlan {
             .iter()
             .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
         needs.map(|call| call.id.clone()).collect()
-    }
-}
-
-impl AgentRun {
-    /// Obtains a result for every call of the last turn and appends them to the conversation.
-    pub(super) async fn answer_pending_calls(
-        &mut self,
-        plan: &ResumePlan,
-        sink: &mut RunSink,
-    ) -> Result<(), ResumeError> {
-        let ResumePlan {
-            replay, unanswered, ..
-        } = plan;
-        self.journal
-            .record_resumed(&plan.request.decided_by)
-            .await?;
-        if replay.calls.is_empty() {
-            return Ok(());
-        }
-        let model_call = self.next_model_call()?;
-        let (request, handler) = (self.tool_request(&model_call), sink.call_handler());
-        let answers: Vec<Result<ExecutedCall, ResumeError>> = {
-            let run = &*self;
-            let decisions = unanswered
-                .iter()
-                .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)))
-                .collect();
-            let work = run_in_order(decisions, run.parallel_calls());
-            tokio::pin!(work);
-            loop {
-                tokio::select! {
-                    answers = &mut work => break answers,
-                    () = sink.start_or_keep_alive() => {}
-                }
-            }
-        };
-        // Keep every executed call even if another one was refused.
-        let mut refused = None;
-        for answer in answers {
-            match answer {
-                Ok(executed) => self.executed.push(executed),
-                Err(error) => refused = refused.or(Some(error)),
-            }
-        }
-        if let Some(error) = refused {
-            return Err(error);
-        }
-        let turn = self.iterations;
-        let of_turn = |call: &RequestedToolCall| {
-            let found = self
-                .executed
-                .iter()
-                .rfind(|executed| executed.turn == turn && executed.call.id == call.id);
-            found.map(ExecutedCall::to_answer_part)
-        };
-        let parts: Vec<PromptPart> = replay.calls.iter().filter_map(of_turn).collect();
-        let items =
-            answer_items(self.model_call.request.dialect, parts).map_err(ModelError::from)?;
-        self.journal.record_answers(&items).await?;
-        self.history.extend(replay.items.clone());
-        self.history.extend(items);
-        Ok(())
-    }
-
-    /// Applies the decision about one call and returns its result.
-    async fn apply_decision(
-        &self,
-        call: &RequestedToolCall,
-        plan: &ResumePlan,
-        request: &Arc<RequestContext>,
-        handler: &CallHandler,
-    ) -> Result<ExecutedCall, ResumeError> {
-        let replay = &plan.replay;
-        let executed = match plan.request.decisions.get(&call.id) {
-            Some(CallDecision::Deny { reason }) => {
-                let reason = reason.as_deref().unwrap_or("no reason given");
-                let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);
-                let calls_made = calls_made.unwrap_or_default();
-                self.record_denial(call, &plan.request.decided_by, reason)
-                    .await?;
-                let text = format!("the call was denied: {reason}{calls_made}");
-                self.call_with_output(call, CallOutput::error(text))
-            }
-            Some(CallDecision::Result { text, is_error }) => {
-                let output = CallOutput {
-                    parts: vec![PromptPart::Text(text.clone())],
-                    is_error: *is_error,
-                    is_outage: false,
-                };
-                self.call_with_output(call, output)
-            }
-            // The call may have run, so it is not executed again even if approved.
-            _ if replay.opened.contains(&call.id) => self.call_with_output(
-                call,
-                CallOutput::error(
-                    "the run ended while the call was in progress: its outcome is unknown, it may have run",
-                ),
-            ),
-            Some(CallDecision::Approve {
-                arguments: Some(arguments),
-            }) if replay.started_scripts.contains_key(&call.id) && *arguments != call.arguments => {
-                return Err(ResumeError::ScriptStarted(call.id.clone()));
-            }
-            Some(CallDecision::Approve { arguments }) => {
-                self.run_after_approval(call, arguments.as_deref(), request, handler).await?
-            }
-            // The call was never started and runs without approval.
-            None => {
-                return match self.run_call(call.clone(), request, handler.clone()).await? {
-                    CallResult::Executed(executed) => Ok(executed),
-                    CallResult::Pending(_) => {
-                        Err(ResumeError::Undecided(vec![call.id.clone()]))
-                    }
-                };
-            }
-        };
-        self.journal.record_call_closed(&executed).await?;
-        Ok(executed)
-    }
-
-    /// Records in the audit trail that a call was denied.
-    async fn record_denial(
-        &self,
-        call: &RequestedToolCall,
-        by: &str,
-        reason: &str,
-    ) -> Result<(), StoreError> {
-        let caller = &self.model_call.caller;
-        let record = AuditRecord {
-            request_id: self.model_call.context.id.clone().unwrap_or_default(),
-            run_id: Some(self.id.clone()),
-            caller: caller.key().map(|key| key.to_string()),
-            origin: CallOrigin::Agent.as_str().to_owned(),
-            arguments: RawValue::from_string(call.arguments.clone()).ok(),
-            bytes_in: i64::try_from(call.arguments.len()).unwrap_or(i64::MAX),
-            detail: Some(json!({"by": by, "reason": reason, "call": call.id})),
-            ..AuditRecord::event(AuditKind::Approval, &call.name, "denied")
-        };
-        self.runs.engine().record_event(record).await
-    }
-
-    /// Executes an approved call, journaling it first.
-    async fn run_after_approval(
-        &self,
-        call: &RequestedToolCall,
-        arguments: Option<&str>,
-        request: &Arc<RequestContext>,
-        handler: &CallHandler,
-    ) -> Result<ExecutedCall, ResumeError> {
-        let mut call = call.clone();
-        if let Some(arguments) = arguments {
-            arguments.clone_into(&mut call.arguments);
-        }
-        self.journal.record_call_opened(&call).await?;
-        match self.run_approved_call(call.clone(), request, handler).await {
-            Ok(executed) => Ok(executed),
-            Err(error) => {
-                let pending = PendingToolCall::for_approver(call.clone()).with_error(&error);
-                self.journal.record_call_pending(&pending).await?;
-                let Some(approval) = pending.approval else {
-                    return Err(ResumeError::Model(ModelError::Refused(error)));
-                };
-                Err(ResumeError::NeedsApprover {
-                    call: call.name,
-                    approval,
-                })
-            }
-        }
-    }
-
-    fn call_with_output(&self, call: &RequestedToolCall, output: CallOutput) -> ExecutedCall {
-        ExecutedCall {
-            call: call.clone(),
-            turn: self.iterations,
-            parts: output.parts,
-            is_error: output.is_error,
-            is_outage: output.is_outage,
-            ms: 0,
-        }
     }
 }

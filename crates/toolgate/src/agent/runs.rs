@@ -1,12 +1,14 @@
 //! Handle for agent runs. Decides whether a model request becomes a run, and lists, cancels and resumes
 //! runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use http::HeaderValue;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
-use toolgate_core::config::{Dialect, RunLimits};
+use toolgate_core::config::{ConfigDuration, Dialect, RunLimits};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::{FieldError, RequestBody, TokenUsage};
 use uuid::Uuid;
@@ -19,7 +21,7 @@ use super::{AgentRun, RunRecord, RunState, stored_request, task};
 use crate::active_set::ActiveSet;
 use crate::call::{CallError, LimitReached, RequestContext};
 use crate::caller::Caller;
-use crate::engine::Engine;
+use crate::engine::{Engine, MissingServers};
 use crate::metrics::Bound;
 use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
 use crate::store::{StoreError, unix_millis};
@@ -29,17 +31,24 @@ const MAX_DEPTH_HEADER: &str = "x-toolgate-max-depth";
 /// Time after which a refused run is worth another try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const BUDGET_HEADER: &str = "x-toolgate-budget";
+const STARTUP_WAIT_HEADER: &str = "x-toolgate-startup-wait";
+/// Longest wait that a request can ask for.
+const MAX_STARTUP_WAIT: Duration = Duration::from_secs(60);
+/// Response header that names servers whose tools were missing.
+const MISSING_SERVERS_HEADER: &str = "x-toolgate-missing-servers";
 
 /// Handle for agent runs; clones share its state.
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     engine: Engine,
     models: Models,
     store: RunStore,
     tasks: TaskTracker,
+    /// Ends the watch for decided approvals.
+    stop: CancellationToken,
     active: Arc<ActiveSet>,
     slots: FairQueue,
 }
@@ -75,6 +84,7 @@ impl Runs {
             models,
             store,
             tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
             active: Arc::default(),
         }))
     }
@@ -120,11 +130,50 @@ impl Runs {
         let request = self.with_request_id(request);
         let model_call = ModelCall::new(request, body, caller.clone())?;
         let limits = self.limits(&model_call)?;
-        if self.needs_run(&model_call) {
+        let missing = self.wait_for_servers(&model_call).await?;
+        let names = missing.names.join(", ");
+        let response = if self.needs_run(&model_call, &missing) {
             // Boxed to keep the future of ordinary requests small.
-            return Box::pin(self.run(model_call, limits)).await;
+            Box::pin(self.run(model_call, limits, missing)).await
+        } else {
+            self.0.models.relay(&model_call).await
+        };
+        let mut response = response?;
+        if !names.is_empty()
+            && let Ok(names) = HeaderValue::from_str(&names)
+        {
+            response.headers.insert(MISSING_SERVERS_HEADER, names);
         }
-        self.0.models.relay(&model_call).await
+        Ok(response)
+    }
+
+    /// Waits for servers that connect for the first time, if the request would get their tools. Returns those
+    /// that are still missing.
+    async fn wait_for_servers(&self, model_call: &ModelCall) -> Result<MissingServers, ModelError> {
+        let engine = &self.0.engine;
+        let (context, operation) = (&model_call.context, model_call.request.operation);
+        let header = context.headers.get(STARTUP_WAIT_HEADER);
+        let wait = match header.map(|value| value.to_str().unwrap_or("?")) {
+            None => engine.startup_wait(),
+            Some(text) => {
+                let wait = ConfigDuration::parse(text.trim()).map_err(|problem| FieldError {
+                    field: STARTUP_WAIT_HEADER.to_owned(),
+                    problem,
+                })?;
+                wait.0.min(MAX_STARTUP_WAIT)
+            }
+        };
+        if operation != Operation::Complete || !self.offers_tools(model_call) {
+            return Ok(MissingServers::default());
+        }
+        let filters = &context.filters;
+        let waiting = engine.wait_for_startup(&model_call.caller, filters, wait);
+        Ok(Box::pin(waiting).await)
+    }
+
+    /// Returns whether tools are added to a request.
+    fn offers_tools(&self, model_call: &ModelCall) -> bool {
+        self.0.engine.injects_tools() || !model_call.context.filters.is_empty()
     }
 
     /// Generates the id of a request that has none.
@@ -174,7 +223,13 @@ impl Runs {
 
     /// Waits for active runs to end and cancels those still running after the timeout.
     pub(crate) async fn drain(&self, within: Duration) {
-        let Inner { tasks, active, .. } = &*self.0;
+        let Inner {
+            tasks,
+            active,
+            stop,
+            ..
+        } = &*self.0;
+        stop.cancel();
         tasks.close();
         if tokio::time::timeout(within, tasks.wait()).await.is_err() {
             tracing::warn!(
@@ -200,6 +255,18 @@ impl Runs {
 
     pub(super) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
+    }
+
+    pub(super) fn stop_token(&self) -> &CancellationToken {
+        &self.0.stop
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
     }
 
     pub(super) fn active(&self) -> &Arc<ActiveSet> {
@@ -232,19 +299,18 @@ impl Runs {
     }
 
     /// Returns whether a request needs a run. The agent does not handle multiple choices (`n` > 1) or
-    /// Chat's provider-specific tool types.
-    fn needs_run(&self, model_call: &ModelCall) -> bool {
+    /// Chat's provider-specific tool types. While servers are starting, a run reports that their tools are missing.
+    fn needs_run(&self, model_call: &ModelCall, missing: &MissingServers) -> bool {
         let filters = &model_call.context.filters;
         let engine = &self.0.engine;
         let multiple_choices = model_call
             .body
             .get("n")
             .is_some_and(|n| n != "1" && n != "null");
-        let offers_tools = engine.injects_tools() || !filters.is_empty();
         model_call.request.operation == Operation::Complete
             && !multiple_choices
-            && offers_tools
-            && engine.has_auto_execute_tools(&model_call.caller, filters)
+            && self.offers_tools(model_call)
+            && (missing.is_starting || engine.has_auto_execute_tools(&model_call.caller, filters))
             && (model_call.request.dialect != Dialect::Chat
                 || !CallerTools::from_body(&model_call.body).has_provider_tools())
     }
@@ -254,6 +320,7 @@ impl Runs {
         &self,
         model_call: ModelCall,
         limits: RunLimits,
+        missing: MissingServers,
     ) -> Result<ModelResponse, ModelError> {
         let slot = self.acquire_slot(&model_call.caller);
         let slot = slot.map_err(ModelError::Refused)?;
@@ -285,8 +352,12 @@ impl Runs {
             caller_tools: CallerTools::from_body(&model_call.body),
             limits,
             started_at: Instant::now(),
+            earlier_time: Duration::ZERO,
+            missing_servers: missing.names,
             history: Vec::new(),
-            iterations: 0,
+            provider_turns: Vec::new(),
+            turn_count: 0,
+            tool_turn_count: 0,
             turns: Vec::new(),
             executed: Vec::new(),
             loop_guard: LoopGuard::default(),

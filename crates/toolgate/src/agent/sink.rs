@@ -271,7 +271,7 @@ impl ResponseStream {
             self.write_failure(run, end, error, &mut text);
         } else {
             let finish = if run.needs_summary(end) {
-                end.finish_reason()
+                run.summary_finish_reason(end)
             } else {
                 run.last_turn().finish.unwrap_or(FinishReason::Stop)
             };

@@ -43,8 +43,17 @@ pub(super) fn start(run: AgentRun, plan: Option<ResumePlan>) -> StartedRun {
     let active = run.runs.active().register(&run.id);
     let guard = active.token().clone().drop_guard();
     let (sink, stream) = RunSink::for_run(&run);
-    let tasks = run.runs.tasks().clone();
-    let work = tasks.spawn(Box::pin(execute(run, sink, plan, active)));
+    let (runs, id) = (run.runs.clone(), run.id.clone());
+    let resumes_itself = run.limits.resume_on_approval == Some(true);
+    let tasks = runs.tasks().clone();
+    let work = tasks.spawn(Box::pin(async move {
+        let result = execute(run, sink, plan, active).await;
+        // Its calls may have been decided before it started to wait.
+        if resumes_itself && !runs.stop_token().is_cancelled() {
+            runs.resume_if_decided(&id);
+        }
+        result
+    }));
     StartedRun {
         work,
         guard,
@@ -139,7 +148,7 @@ impl AgentRun {
     /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
     async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
         let steps = self.runs.store().steps(&self.id).await;
-        match steps.and_then(|steps| Replay::from_steps(&steps)) {
+        match steps.and_then(|steps| Replay::from_steps(self.record.started_at, &steps)) {
             Ok(replay) => self.restore_from(&replay),
             Err(error) => {
                 tracing::error!(%error, run = %self.id, "failed to read run journal");
@@ -161,7 +170,8 @@ impl AgentRun {
     }
 
     fn restore_from(&mut self, replay: &Replay) {
-        self.iterations = replay.iterations;
+        self.turn_count = replay.turn_count;
+        self.tool_turn_count = replay.tool_turn_count;
         self.turns.clone_from(&replay.turns);
         self.usage = replay.usage;
         self.micro_usd = replay.micro_usd;

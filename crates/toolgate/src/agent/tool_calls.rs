@@ -225,7 +225,7 @@ impl AgentRun {
     ) -> ExecutedCall {
         ExecutedCall {
             call,
-            turn: self.iterations,
+            turn: self.turn_count,
             parts: output.parts,
             is_error: output.is_error,
             is_outage: output.is_outage,

@@ -1,5 +1,7 @@
 //! One turn of a run: sends a request to the model and reads its response.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -8,6 +10,7 @@ use toolgate_core::config::Dialect;
 use toolgate_core::sse;
 use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
 use toolgate_llm::history::{self, HistoryCollector};
+use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{TokenUsage, WireFormat as _};
 
@@ -24,6 +27,8 @@ pub(super) struct TurnOutput {
     pub(super) turn: ModelTurn,
     /// The turn as conversation items in the caller's dialect.
     pub(super) items: Vec<Value>,
+    /// The turn as the provider wrote it, if that speaks another dialect.
+    pub(super) provider_turn: Option<Arc<ProviderTurn>>,
     /// The unmodified response body, if it was not streamed and is in the caller's dialect.
     pub(super) raw: Option<Bytes>,
     pub(super) headers: HeaderMap,
@@ -132,6 +137,25 @@ impl TurnDialects {
     fn are_same(self) -> bool {
         self.provider == self.caller
     }
+
+    /// Creates the output of a turn from its items in the provider's dialect.
+    fn turn_output(self, turn: ModelTurn, items: Vec<Value>) -> Result<TurnOutput, ModelError> {
+        let (items, provider_turn) = if self.are_same() {
+            (items, None)
+        } else {
+            let translated = history::items_from_turn(self.caller, &turn)?;
+            (translated, ProviderTurn::new(self.provider, items, &turn))
+        };
+        Ok(TurnOutput {
+            turn,
+            items,
+            provider_turn: provider_turn.map(Arc::new),
+            raw: None,
+            headers: HeaderMap::new(),
+            micro_usd: 0,
+            provider_dialect: self.provider,
+        })
+    }
 }
 
 /// Reads a response that was not streamed.
@@ -154,18 +178,10 @@ async fn read_whole(
     if let Some(failure) = turn.error {
         return Err(TurnError::Error(ModelError::Failed(failure)));
     }
-    let items = if dialects.are_same() {
-        history::items_from_response(dialects.caller, &text)
-    } else {
-        history::items_from_turn(dialects.caller, &turn).map_err(ModelError::from)?
-    };
+    let items = history::items_from_response(dialects.provider, &text);
     Ok(TurnOutput {
-        turn,
-        items,
         raw: dialects.are_same().then(|| body.clone()),
-        headers: HeaderMap::new(),
-        micro_usd: 0,
-        provider_dialect: dialects.provider,
+        ..dialects.turn_output(turn, items)?
     })
 }
 
@@ -183,9 +199,7 @@ async fn read_stream(
     } else {
         dialects.provider.stream_decoder()
     };
-    let mut collector = dialects
-        .are_same()
-        .then(|| HistoryCollector::new(dialects.caller));
+    let mut collector = HistoryCollector::new(dialects.provider);
     let mut turn = ModelTurn::default();
     let mut received = 0;
     let incomplete = |_| TurnError::Error(ModelError::Incomplete);
@@ -199,9 +213,7 @@ async fn read_stream(
         let fed = sse_decoder.feed(&chunk, &mut raw);
         for event in &raw {
             recording.record_event_ids(event.data.as_bytes());
-            if let Some(collector) = &mut collector {
-                collector.push(event);
-            }
+            collector.push(event);
             decoder
                 .decode(event, &mut events)
                 .map_err(ModelError::from)?;
@@ -221,16 +233,5 @@ async fn read_stream(
     if !decoder.is_done() {
         return Err(TurnError::Error(ModelError::Incomplete));
     }
-    let items = match collector {
-        Some(collector) => collector.into_items(),
-        None => history::items_from_turn(dialects.caller, &turn).map_err(ModelError::from)?,
-    };
-    Ok(TurnOutput {
-        turn,
-        items,
-        raw: None,
-        headers: HeaderMap::new(),
-        micro_usd: 0,
-        provider_dialect: dialects.provider,
-    })
+    Ok(dialects.turn_output(turn, collector.into_items())?)
 }

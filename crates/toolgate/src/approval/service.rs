@@ -288,6 +288,14 @@ impl ApprovalService {
             return Err(DecideError::DeciderNotAllowed);
         }
         let (scope, reason) = match ruling {
+            Ruling::Approve {
+                scope: ApprovalScope::Caller,
+                ..
+            }
+            | Ruling::Deny {
+                scope: ApprovalScope::Session | ApprovalScope::Always,
+                ..
+            } => return Err(DecideError::WrongScope),
             Ruling::Approve { scope, arguments } => {
                 if scope != ApprovalScope::Once && approval.request.is_from_scanner() {
                     return Err(DecideError::OnlyOnce);
@@ -300,9 +308,9 @@ impl ApprovalService {
                 approval.expires_at = now + i64::try_from(expiry.as_millis()).unwrap_or(i64::MAX);
                 (scope, None)
             }
-            Ruling::Deny { reason } => {
+            Ruling::Deny { reason, scope } => {
                 approval.state = ApprovalState::Denied;
-                (ApprovalScope::Once, reason)
+                (scope, reason)
             }
         };
         approval.decision = Some(ApprovalDecision {

@@ -96,7 +96,7 @@ impl ApprovalStore {
     }
 
     /// Returns the newest approval of the same call by the same caller that is pending, approved or
-    /// denied and has not expired.
+    /// denied and has not expired. A denial in a run counts in that run only, unless its scope is wider.
     pub(crate) async fn latest(
         &self,
         request: &ApprovalRequest,
@@ -105,7 +105,8 @@ impl ApprovalStore {
         let sql = format!(
             "SELECT {COLUMNS} FROM approvals WHERE caller = $1 AND server = $2 AND tool = $3 AND digest = $4 AND fingerprint = $5
              AND state IN ('pending', 'approved', 'denied') AND expires_at > $6
-             AND (scope IS NULL OR scope <> 'session' OR session = $7) ORDER BY id DESC LIMIT 1"
+             AND (scope IS NULL OR scope <> 'session' OR session = $7)
+             AND (state <> 'denied' OR scope = 'caller' OR run_id IS NULL OR run_id = $8) ORDER BY id DESC LIMIT 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(request.from.caller.as_deref().unwrap_or_default())
@@ -115,6 +116,7 @@ impl ApprovalStore {
             .bind(request.fingerprint.to_string())
             .bind(now)
             .bind(request.from.session.as_deref().unwrap_or_default())
+            .bind(request.from.run_id.as_deref().unwrap_or_default())
             .fetch_optional(self.store.readers())
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()

@@ -13,8 +13,8 @@ use toolgate_mcp::fair_queue::Owner;
 use toolgate_mcp::lane::{UpstreamRequest, UpstreamToolCall as LaneCall};
 use toolgate_mcp::local::CallIdentity;
 use toolgate_mcp::registry::{
-    AccessError, LaneAccess, Registry, ResourceSubscription, SessionCall, SessionLane,
-    SubscribeError,
+    AccessError, AccessTimeouts, LaneAccess, Registry, ResourceSubscription, SessionCall,
+    SessionLane, SubscribeError,
 };
 use toolgate_mcp::share::ShareFull;
 use toolgate_mcp::transport::RequestError;
@@ -22,9 +22,6 @@ use toolgate_mcp::{Lane, LaneId, LaneKey, TraceContext};
 
 use crate::call::{Arguments, CallError, ClientSession, LimitReached, RequestContext};
 use crate::metrics::{Bound, Metrics};
-
-/// Maximum time a call waits for a lost connection to be re-established.
-const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Minimum time for a response during which the server may ask the client's user.
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -42,6 +39,10 @@ pub(super) struct Dispatch {
     pub(super) identity: Option<Arc<CallIdentity>>,
     /// Bound on waiting for a slot and a connection, and on waiting for the response.
     pub(super) timeout: Duration,
+    /// Maximum time for a lost connection to be re-established.
+    pub(super) reconnect_wait: Duration,
+    /// Whether another server handles the call if this one is unavailable.
+    pub(super) has_fallback: bool,
     /// Whether the server accepts a separate lane per client session.
     pub(super) uses_session_lane: bool,
     /// Refuse to call the previously configured program while its replacement starts.
@@ -60,8 +61,15 @@ impl Dispatch {
     pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
         let server = &self.tool.id.server;
         let session = self.lane_session();
-        let (owner, within) = (&self.owner, self.timeout);
-        let access = acquire_lane(&self.registry, server, session, owner, within).await?;
+        let timeouts = AccessTimeouts {
+            slot: self.timeout,
+            reconnect: if self.has_fallback {
+                Duration::ZERO
+            } else {
+                self.reconnect_wait
+            },
+        };
+        let access = acquire_lane(&self.registry, server, session, &self.owner, timeouts).await?;
         if access.outdated && self.current_only {
             return Err(CallError::Reconfiguring(server.clone()));
         }
@@ -163,12 +171,12 @@ impl Dispatch {
                 let client = &session.client;
                 let next = self
                     .registry
-                    .session_lane_after(lost, client, RECONNECT_TIMEOUT)
+                    .session_lane_after(lost, client, self.reconnect_wait)
                     .await;
                 next.map(|SessionLane { lane, call }| (lane, Some(call)))
             }
             _ => {
-                let next = self.registry.lane_after(lost, RECONNECT_TIMEOUT).await;
+                let next = self.registry.lane_after(lost, self.reconnect_wait).await;
                 next.map(|lane| (lane, None))
             }
         }
@@ -232,7 +240,7 @@ pub(super) async fn acquire_lane(
     server: &ServerName,
     session: Option<&ClientSession>,
     owner: &Owner,
-    within: Duration,
+    timeouts: AccessTimeouts,
 ) -> Result<LaneAccess, CallError> {
     let access = match session {
         Some(session) => {
@@ -240,9 +248,9 @@ pub(super) async fn acquire_lane(
                 server: server.clone(),
                 lane: LaneId::Session(session.id.clone()),
             };
-            Box::pin(registry.session_access(&key, &session.client, within)).await
+            Box::pin(registry.session_access(&key, &session.client, timeouts)).await
         }
-        None => registry.access(server, owner, within).await,
+        None => registry.access(server, owner, timeouts).await,
     };
     access.map_err(|error| access_error(error, registry, session))
 }

@@ -9,7 +9,7 @@ use toolgate_core::policy::{Decision, ServerItem, Verdict};
 use toolgate_mcp::fair_queue::Slot;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::LaneAccess;
+use toolgate_mcp::registry::{AccessTimeouts, LaneAccess};
 use tracing::Span;
 
 use super::dispatch::ResponseWait;
@@ -94,10 +94,13 @@ impl Inner {
     ) -> Result<LaneAccess, CallError> {
         progress.attempt.open().await?;
         let server = request.item.server();
-        let timeout = request.rules.server_timeout(server);
+        let timeouts = AccessTimeouts {
+            slot: request.rules.server_timeout(server),
+            reconnect: request.rules.reconnect_wait(server),
+        };
         let registry = &self.deps.registry;
         let owner = request.caller.share_owner().cloned();
-        let access = dispatch::acquire_lane(registry, server, session, &owner, timeout).await?;
+        let access = dispatch::acquire_lane(registry, server, session, &owner, timeouts).await?;
         progress.mark_sent(&request.tool_id());
         Ok(access)
     }

@@ -262,6 +262,19 @@ impl Rules {
         timeout.unwrap_or(self.manager.tool_execution_timeout)
     }
 
+    /// Returns how long a call waits for a server that is reconnecting.
+    pub(super) fn reconnect_wait(&self, server: &ServerName) -> Duration {
+        let server_rules = self.servers.get(server);
+        let wait = server_rules.and_then(|server_rules| server_rules.server.reconnect_wait);
+        wait.unwrap_or(self.manager.reconnect_wait)
+    }
+
+    /// Returns whether another server handles calls while this one is unavailable.
+    pub(super) fn has_fallback(&self, server: &ServerName) -> bool {
+        let server_rules = self.servers.get(server);
+        server_rules.is_some_and(|server_rules| server_rules.server.fallback.is_some())
+    }
+
     /// Returns the caller's headers that a server's configuration allows to be forwarded.
     pub(super) fn forwarded_headers(&self, server: &ServerName, headers: &HeaderMap) -> HeaderMap {
         let link = self

@@ -149,6 +149,8 @@ impl Inner {
             arguments,
             tool: Arc::clone(&target.entry.tool),
             timeout: rules.tool_timeout(id),
+            reconnect_wait: rules.reconnect_wait(&id.server),
+            has_fallback: rules.has_fallback(&id.server),
             uses_session_lane: rules.has_session_lanes(&id.server),
             current_only: needed_approval,
         };

@@ -96,6 +96,7 @@ impl LocalServerOptions {
             argument_check: None,
             definitions: DefinitionOverrides::default(),
             per_session: PerSession::Never,
+            reconnect_wait: None,
             code_mode: self.code_mode,
         }
     }

@@ -244,6 +244,7 @@ impl RequestHandler {
             },
             UserReply::Decline => Ruling::Deny {
                 reason: Some("the user declined it in the client".to_owned()),
+                scope: ApprovalScope::Once,
             },
             UserReply::Cancel => return false,
         };

@@ -18,6 +18,7 @@ use super::message_queue::{MessageReceiver, message_queue};
 use super::method::RequestedNotifications;
 use super::request::RequestHandler;
 use super::resource_subscriptions::{RESOURCE_UPDATED, UpdateSender};
+use crate::concurrent::run_in_order;
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Resource subscriptions set up concurrently.
@@ -56,8 +57,8 @@ impl ListenStream {
             .map(|uri| subscribe_uri(handler, uri, Arc::clone(&update_sender)).boxed())
             .collect();
         // Resources that cannot be subscribed to are left out of the acknowledgement.
-        let resources = stream::iter(subscribing).buffered(MAX_CONCURRENT_SUBSCRIBES);
-        let resources = resources.filter_map(std::future::ready).collect().await;
+        let resources = run_in_order(subscribing, MAX_CONCURRENT_SUBSCRIBES).await;
+        let resources = resources.into_iter().flatten().collect();
         Self {
             id,
             requested,

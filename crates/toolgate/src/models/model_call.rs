@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate_core::config::Dialect;
+use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::turn::ResponseHead;
 use toolgate_llm::{FieldError, RequestBody};
 
@@ -27,6 +28,8 @@ pub(crate) struct ModelCall {
     pub(crate) caller: Caller,
     /// Whether the gateway needs the usage of a stream even if the caller did not request it.
     pub(crate) needs_usage: bool,
+    /// Original form of the last turns with tool calls, where the conversation holds their translation.
+    pub(crate) provider_turns: Vec<Option<Arc<ProviderTurn>>>,
     /// Whether a limit in dollars applies in addition to the key's budget.
     pub(crate) has_cost_limit: bool,
 }
@@ -45,6 +48,7 @@ impl ModelCall {
             context: Arc::clone(&request.request),
             request: Arc::new(request),
             needs_usage: false,
+            provider_turns: Vec::new(),
             has_cost_limit: false,
         })
     }

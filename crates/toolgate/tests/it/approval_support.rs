@@ -85,6 +85,7 @@ pub(crate) fn approval(scope: ApprovalScope) -> Ruling {
 pub(crate) fn denial(reason: Option<&str>) -> Ruling {
     Ruling::Deny {
         reason: reason.map(ToOwned::to_owned),
+        scope: ApprovalScope::Once,
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
-use toolgate::approval::{Decider, Ruling};
+use toolgate::approval::{ApprovalScope, Decider, Ruling};
 use toolgate::audit::{
     AdminAction, AuditKind, AuditQuery, AuditRecord, ChainProblem, VerifiedTrail,
 };
@@ -253,6 +253,7 @@ async fn decisions_are_recorded_with_who_and_why() {
     let id = pending_approval_id(&asked);
     let ruling = Ruling::Deny {
         reason: Some("not today".to_owned()),
+        scope: ApprovalScope::Once,
     };
     gateway
         .approvals()

@@ -231,7 +231,7 @@ async fn calls_to_an_unavailable_server_report_its_state() {
         zoo_path().display()
     );
     let gateway = start_settled(&format!(
-        "[mcp_servers.once]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"
+        "[mcp_servers.once]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\nreconnect_wait = \"0s\"\n"
     ))
     .await;
     call(&gateway, "once_die", "{}").await.unwrap_err();

@@ -19,6 +19,7 @@ use crate::config::{
 };
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
+use crate::rate::Rate;
 
 /// A server entry in either file format.
 pub(super) enum ServerEntry<'a> {
@@ -59,6 +60,7 @@ fn from_client(
         tools_to_execute,
         tools_to_auto_execute,
         tool_execution_timeout,
+        reconnect_wait,
         tool_sync_interval,
         is_ping_available,
         max_in_flight,
@@ -91,6 +93,7 @@ fn from_client(
         auto_execute: parse_list("tools_to_auto_execute", tools_to_auto_execute)?,
     };
     check_lists(&lists, pointer, context);
+    let tools = build_tool_limits(tools, tool_pricing);
     let connection = connection?;
     Some(ServerConfig {
         name: name.clone(),
@@ -112,11 +115,8 @@ fn from_client(
         protocol: *protocol,
         lists,
         timeout: non_zero_duration(*tool_execution_timeout),
-        limits: ServerLimits {
-            rate: *rate_limit,
-            cache_ttl: non_zero_duration(*cache_ttl),
-            tools: build_tool_limits(tools, tool_pricing),
-        },
+        reconnect_wait: reconnect_wait.map(|wait| wait.0),
+        limits: build_limits(*rate_limit, *cache_ttl, tools),
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
@@ -155,6 +155,7 @@ fn from_table(
         tls: _,
         enabled,
         timeout,
+        reconnect_wait,
         max_in_flight,
         max_in_flight_per_key,
         max_queue,
@@ -193,6 +194,7 @@ fn from_table(
         )?,
     };
     check_lists(&lists, pointer, context);
+    let tools = build_tool_limits(tools, tool_pricing);
     Some(ServerConfig {
         name: name.clone(),
         id: name.to_string(),
@@ -209,11 +211,8 @@ fn from_table(
         protocol: *protocol,
         lists,
         timeout: non_zero_duration(*timeout),
-        limits: ServerLimits {
-            rate: *rate_limit,
-            cache_ttl: non_zero_duration(*cache_ttl),
-            tools: build_tool_limits(tools, tool_pricing),
-        },
+        reconnect_wait: reconnect_wait.map(|wait| wait.0),
+        limits: build_limits(*rate_limit, *cache_ttl, tools),
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
@@ -255,6 +254,18 @@ impl TuningKeys {
             idle_stop,
             ..default
         }
+    }
+}
+
+fn build_limits(
+    rate: Option<Rate>,
+    cache_ttl: Option<ConfigDuration>,
+    tools: BTreeMap<String, ToolLimits>,
+) -> ServerLimits {
+    ServerLimits {
+        rate,
+        cache_ttl: non_zero_duration(cache_ttl),
+        tools,
     }
 }
 

@@ -63,6 +63,9 @@ pub struct AgentTable {
     /// Number of tool calls of one model response that run at the same time. Default 8.
     #[schemars(range(min = 1, max = 64))]
     pub parallel_tools: Option<u32>,
+    /// Continues a run that waits for approvals once all its calls are decided, even if its client has gone; the
+    /// result can be read from the run. Default `false`.
+    pub resume_on_approval: Option<bool>,
 }
 
 /// Limits on what all callers together, and each of them, may use. Callers without a key count as one.

@@ -2,7 +2,7 @@
 
 use super::case::{Case, rule};
 use super::{Fixture, oracle, texts, verdicts, visible};
-use crate::name::NameStyle;
+use crate::name::{NameStyle, ServerName};
 use crate::policy::Verdict;
 use crate::scope::{AccessRules, Filters, Scope};
 
@@ -45,6 +45,32 @@ fn visible_tools(fixture: &Fixture, case: &Case) -> Vec<String> {
 fn all_except(fixture: &Fixture, hidden: &[&str]) -> Vec<String> {
     let ids = fixture.tools.iter().map(oracle::OracleTool::id);
     ids.filter(|id| !hidden.contains(&id.as_str())).collect()
+}
+
+/// Whether tools of a server may exist for a request before anyone knows them.
+fn may_have_tools(fixture: &Fixture, case: &Case, server: &str) -> bool {
+    let access = AccessRules::new(&case.config(fixture));
+    let principal = case.principal(&access);
+    let view = access.view(&principal, &case.filters);
+    view.may_have_tools(&ServerName::parse(server).unwrap())
+}
+
+#[test]
+fn unconnected_server_is_known_only_if_it_may_have_tools() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
+    let default = Case::default();
+    assert!(may_have_tools(&fixture, &default, "fs"));
+    assert!(!may_have_tools(&fixture, &default, "nobodys"));
+    for (name, setting) in GRANTING {
+        let (own, other) = (with(setting, &["fs.*"]), with(setting, &["git.*"]));
+        assert!(may_have_tools(&fixture, &own, "fs"), "{name}");
+        assert!(!may_have_tools(&fixture, &other, "fs"), "{name}");
+    }
+    for (name, setting) in RESTRICTING {
+        let (all, some) = (with(setting, &["fs.*"]), with(setting, &["fs.read_file"]));
+        assert!(!may_have_tools(&fixture, &all, "fs"), "{name}");
+        assert!(may_have_tools(&fixture, &some, "fs"), "{name}");
+    }
 }
 
 #[test]

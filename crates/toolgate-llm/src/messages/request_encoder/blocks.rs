@@ -108,6 +108,7 @@ fn assistant_block(part: &PromptPart, path: &str) -> Result<Option<Value>, Field
     match part {
         PromptPart::Text(text) | PromptPart::Refusal(text) => Ok(text_block(text)),
         PromptPart::Reasoning => Ok(None),
+        PromptPart::Raw(block) => Ok(Some(block.clone())),
         PromptPart::ToolCall(call) => {
             // Invalid arguments are wrapped, so that the model sees what it wrote.
             let invalid = || json!({"INVALID_JSON": call.arguments});
@@ -200,6 +201,7 @@ fn misplaced_part_error(path: &str, part: &PromptPart, container: &str) -> Field
         PromptPart::Reasoning => "reasoning",
         PromptPart::ToolCall(_) => "a tool call",
         PromptPart::ToolResult { .. } => "a tool result",
+        PromptPart::Raw(_) => "an item of the provider",
     };
     let problem = format!("contains {what} in {container}, which this provider does not support");
     FieldError::new(path, problem)

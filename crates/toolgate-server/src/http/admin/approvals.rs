@@ -89,7 +89,9 @@ pub(crate) struct ApprovalFilter {
 pub(crate) struct DecisionBody {
     /// `approve` or `deny`.
     decision: String,
-    /// Scope of the approval: `once` (default), `session` or `always`.
+    /// Scope of the decision. An approval: `once` (default), `session` or `always`. A denial: `once` (default,
+    /// the identical call in the same run, or outside of runs by the same caller until the denial expires) or
+    /// `caller` (the identical call by the same caller, in any run, until the denial expires).
     scope: Option<String>,
     /// With `approve`: arguments to use instead of the call's.
     #[schema(value_type = Option<Object>)]
@@ -174,7 +176,7 @@ impl DecisionBody {
         let scope = match self.scope.as_deref() {
             None => ApprovalScope::Once,
             Some(name) => ApprovalScope::parse(name).ok_or_else(|| {
-                ApiError::bad_request("`scope` must be `once`, `session` or `always`")
+                ApiError::bad_request("`scope` must be `once`, `session`, `always` or `caller`")
             })?,
         };
         match self.decision.as_str() {
@@ -190,6 +192,7 @@ impl DecisionBody {
             )),
             "deny" => Ok(Ruling::Deny {
                 reason: self.reason,
+                scope,
             }),
             _ => Err(ApiError::bad_request(
                 "`decision` must be `approve` or `deny`",
@@ -246,7 +249,7 @@ impl From<DecideError> for ApiError {
             DecideError::DeciderNotAllowed => (StatusCode::FORBIDDEN, "forbidden"),
             DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             DecideError::Store(error) => return ChangeError::Store(error).into(),
-            // `NoSession`, `OnlyOnce`, `InvalidArguments`: the decision does not fit the call.
+            // `NoSession`, `OnlyOnce`, `WrongScope`, `InvalidArguments`: the decision does not fit the call.
             _ => (StatusCode::BAD_REQUEST, "invalid_request"),
         };
         Self::new(status, code, error.to_string())

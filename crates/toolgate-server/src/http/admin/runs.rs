@@ -73,6 +73,9 @@ pub(crate) struct RunPage {
 pub(crate) struct RunDetail {
     #[serde(flatten)]
     run: RunView,
+    /// Text of the model's answer, once the run is done.
+    #[schema(required)]
+    answer: Option<String>,
     timeline: Vec<RunStepView>,
 }
 
@@ -173,6 +176,7 @@ pub(crate) async fn get(
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<RunDetail>, ApiError> {
     let RunDetails { record, steps, .. } = find_run(&app, &access, &id).await?;
+    let answer = (record.state == RunState::Done).then(|| last_text(&steps));
     let timeline = steps
         .into_iter()
         .map(|RunStep { at, step, .. }| RunStepView {
@@ -181,8 +185,15 @@ pub(crate) async fn get(
         });
     Ok(Json(RunDetail {
         run: RunView::new(record),
+        answer: answer.flatten(),
         timeline: timeline.collect(),
     }))
+}
+
+/// Returns the text of the last turn.
+fn last_text(steps: &[RunStep]) -> Option<String> {
+    let turn = steps.iter().rfind(|step| step.step["kind"] == "turn")?;
+    turn.step["text"].as_str().map(str::to_owned)
 }
 
 /// Cancel a run, including its tool calls and model request in flight.
@@ -210,7 +221,8 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Resume a waiting run: execute the approved calls and respond in the dialect of the original request.
+/// Resume a waiting run: execute the approved calls and respond in the dialect of the original request. Decisions
+/// that approvers have made elsewhere need not be repeated.
 #[utoipa::path(post, path = "/api/runs/{id}/resume", tag = "api", params(("id" = String, Path)), request_body = ResumeBody,
     responses((status = 200, description = "the model's response, or an event stream"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -289,6 +301,7 @@ async fn decide_approvals(
         }
         CallDecision::Deny { reason } => Ruling::Deny {
             reason: reason.clone(),
+            scope: ApprovalScope::Once,
         },
         CallDecision::Result { .. } => return Ok(decision),
     };
