@@ -25,6 +25,9 @@ use crate::local_socket::{LocalListener, SocketOwner};
 use crate::store_key::StoreKeyFlags;
 use crate::telemetry::{LogSettings, TraceExport};
 
+/// Maximum time to wait for servers before the address of the web page is printed.
+const MAX_ANNOUNCEMENT_DELAY: Duration = Duration::from_secs(10);
+
 /// Maximum time for in-flight requests and calls to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -92,7 +95,8 @@ impl ServeCommand {
         let address = listener.local_addr()?;
 
         let guard = HostGuard::new(&config.listen, address);
-        let login = plain_key.login_link(&page_url(&config.listen, address));
+        let page = page_url(&config.listen, address);
+        let page = plain_key.login_link(&page).unwrap_or(page);
         let mut signals = ShutdownSignals::new()?;
         let files = GatewayFiles {
             selection: self.config.selection(),
@@ -125,7 +129,6 @@ impl ServeCommand {
             .await?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
-        print_login_link(login.as_deref());
 
         let listeners = Listeners {
             tcp: Some(listener),
@@ -133,8 +136,13 @@ impl ServeCommand {
         };
         let server = http::serve(listeners, app, stop.clone());
         tokio::pin!(server);
+        let announcement = async {
+            announce_page(&gateway, &page).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             () = &mut server => {}
+            () = announcement => {}
             () = signals.recv() => {}
         }
         tracing::info!(
@@ -224,12 +232,23 @@ fn page_url(listen: &ListenSettings, address: SocketAddr) -> String {
     public.unwrap_or_else(|| format!("http://{local}"))
 }
 
-/// Prints the login link if standard error is a terminal. Otherwise the key could end up in a log file.
-fn print_login_link(login: Option<&str>) {
-    let mut output = std::io::stderr();
-    if let Some(link) = login.filter(|_| output.is_terminal()) {
-        let _ = writeln!(output, "\nopen {link}\n");
+/// Prints the address of the web page, with the login, if standard error is a terminal. Otherwise the key
+/// could end up in a log file. Waits until the servers have started, so that it is not lost among their lines.
+async fn announce_page(gateway: &Gateway, page: &str) {
+    if !std::io::stderr().is_terminal() {
+        return;
     }
+    let settled = tokio::time::timeout(MAX_ANNOUNCEMENT_DELAY, gateway.wait_until_settled()).await;
+    let mut text = String::from("\n");
+    if settled.is_err() {
+        let entries = gateway.servers().list().into_iter();
+        let starting = entries.filter(|entry| !entry.status().state.is_settled());
+        let names: Vec<String> = starting
+            .map(|entry| entry.server.name.to_string())
+            .collect();
+        text.push_str(&format!("still starting: {}\n", names.join(", ")));
+    }
+    let _ = writeln!(std::io::stderr(), "{text}open {page}\n");
 }
 
 fn log_finding(finding: &ConfigFinding) {
