@@ -13,6 +13,8 @@ use crate::remote::RemoteGateway;
 
 /// Approvals that are listed, and among which ids are looked up.
 const MAX_APPROVALS: usize = 1000;
+/// Length of a whole id.
+const FULL_ID_CHARS: usize = 36;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ApprovalsCommand {
@@ -174,9 +176,6 @@ async fn decide(remote: &RemoteGateway, id: &str, body: &Value) -> anyhow::Resul
         decided["arguments"]
     ))
 }
-
-/// Length of a whole id.
-const FULL_ID_CHARS: usize = 36;
 
 fn row(approval: &Value) -> [Cell; 7] {
     let text = |key: &str| approval[key].as_str().unwrap_or("-");

@@ -143,7 +143,7 @@ impl Answers {
             Allowed::All => {}
             Allowed::None => text.push_str("\n[permissions]\ndefault = \"ask\"\n"),
             Allowed::ReadOnly => text.push_str(
-                "\n[permissions]\ndefault = \"ask\"\n\n[[permissions.rules]]\nhint = \"read_only\"\naction = \"allow\"\n",
+                "\n[permissions]\ndefault = \"ask\"\n\n[[permissions.rules]]\ntool = \"*\"\nhint = \"read_only\"\naction = \"allow\"\n",
             ),
         }
         Ok(text)

@@ -245,7 +245,7 @@ async fn keys_are_created_with_limits_and_relative_expiry() {
     );
     assert_eq!(
         (&entry["max_in_flight"], &entry["rate_limit"]),
-        (&3.into(), &"60/min".into())
+        (&3.into(), &"60/minute".into())
     );
     assert!(
         entry["expires_at"].is_string() && entry["expired"] == false,
@@ -253,7 +253,7 @@ async fn keys_are_created_with_limits_and_relative_expiry() {
     );
     let (_, stdout, _) = command(&gate, &["keys", "list"]);
     assert!(
-        stdout.contains("60/min, 3 in flight, $2.5/day, 7 calls/day"),
+        stdout.contains("60/minute, 3 in flight, $2.5/day, 7 calls/day"),
         "{stdout}"
     );
 }
@@ -431,7 +431,7 @@ async fn reload_errors_name_the_place_and_misplaced_keys_their_table() {
     gate.wait_for_state("zoo", "healthy").await;
     let broken = "\n[tool_manager_config]\nmax_agent_depth = 3\n";
     gate.edit(broken);
-    let expected = "toolgate.toml:2:1: tool_manager_config: `tool_manager_config` is a key of `mcp`; move it there, as `mcp.tool_manager_config`";
+    let expected = "toolgate.toml:2:2: tool_manager_config: `tool_manager_config` is a key of `mcp`; move it there, as `mcp.tool_manager_config`";
     eventually("the problem is reported", WAIT_TIMEOUT, async || {
         let problems = gate.json("/api/problems").await;
         let problems = problems["problems"].as_array().cloned().unwrap();

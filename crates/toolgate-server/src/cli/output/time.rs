@@ -45,7 +45,7 @@ fn parse_time(
         let shifted = shift(SystemTime::now(), duration);
         let at = shifted.and_then(|at| Timestamp::try_from(at).ok());
         return at
-            .map(|at| format_utc(at))
+            .map(format_utc)
             .ok_or_else(|| "the time is too far away".to_owned());
     }
     if let Ok(at) = text.parse::<Timestamp>() {
