@@ -86,11 +86,7 @@ impl ServeCommand {
             &data_dir,
         )?;
         let has_key = !plain_key.is_off();
-        if config.listen.public_url.is_some() && !has_key {
-            bail!(
-                "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; remove `admin_key = \"off\"`"
-            );
-        }
+        check_public_url(&config.listen, has_key)?;
         let listener = self.bind(&config, has_key).await?;
         let address = listener.local_addr()?;
 
@@ -136,10 +132,7 @@ impl ServeCommand {
         };
         let server = http::serve(listeners, app, stop.clone());
         tokio::pin!(server);
-        let announcement = async {
-            announce_page(&gateway, &page).await;
-            std::future::pending::<()>().await;
-        };
+        let announcement = announce_page(&gateway, &page);
         tokio::select! {
             () = &mut server => {}
             () = announcement => {}
@@ -183,6 +176,16 @@ impl ServeCommand {
             format!("cannot listen on {address}; if another gateway is running, stop it or use `--port 0` to pick a free port")
         })
     }
+}
+
+/// Fails if others can reach the gateway without an admin key.
+fn check_public_url(listen: &ListenSettings, has_key: bool) -> anyhow::Result<()> {
+    if listen.public_url.is_some() && !has_key {
+        bail!(
+            "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; remove `admin_key = \"off\"`"
+        );
+    }
+    Ok(())
 }
 
 /// Listens on the socket in the data directory. The gateway does without where that is not possible.
@@ -234,9 +237,10 @@ fn page_url(listen: &ListenSettings, address: SocketAddr) -> String {
 
 /// Prints the address of the web page, with the login, if standard error is a terminal. Otherwise the key
 /// could end up in a log file. Waits until the servers have started, so that it is not lost among their lines.
+/// Does not end, so that it can be waited for beside the server.
 async fn announce_page(gateway: &Gateway, page: &str) {
     if !std::io::stderr().is_terminal() {
-        return;
+        return std::future::pending().await;
     }
     let settled = tokio::time::timeout(MAX_ANNOUNCEMENT_DELAY, gateway.wait_until_settled()).await;
     let mut text = String::from("\n");
@@ -249,6 +253,7 @@ async fn announce_page(gateway: &Gateway, page: &str) {
         text.push_str(&format!("still starting: {}\n", names.join(", ")));
     }
     let _ = writeln!(std::io::stderr(), "{text}open {page}\n");
+    std::future::pending().await
 }
 
 fn log_finding(finding: &ConfigFinding) {

@@ -15,6 +15,7 @@ use toolgate_llm::dialect::StreamEncoder;
 use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
 use toolgate_llm::prompt::RequestedToolCall;
 
+use super::call_output::preview_answer;
 use super::event_sender::EventSender;
 use super::resume::ResumeError;
 use super::task::RunStream;
@@ -28,8 +29,6 @@ use crate::models::ModelError;
 const MAX_BUFFERED_CHUNKS: usize = 16;
 const EVENTS_HEADER: &str = "x-toolgate-events";
 /// Interval between SSE comments while nothing else is sent.
-/// Maximum length of a result in an event about its call.
-const MAX_PREVIEW_CHARS: usize = 2000;
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay before a resumed run starts its stream, so that immediate refusals get an error status.
@@ -373,7 +372,7 @@ impl CallHandler {
             .send(RunEventKind::CallEnded { id, name, outcome });
         self.write("toolgate.tool_call.ended", call, |event| {
             event["outcome"] = json!(outcome);
-            event["result"] = json!(preview(answer));
+            event["result"] = json!(preview_answer(answer));
         });
     }
 
@@ -388,17 +387,5 @@ impl CallHandler {
             // These events are optional: drop them rather than wait for a slow caller.
             let _ = out.try_send(text.into());
         }
-    }
-}
-
-/// Returns the beginning of a call's result or error, to be shown while the run goes on.
-fn preview(answer: &Result<Outcome, CallError>) -> String {
-    let text = match answer {
-        Ok(outcome) => outcome.result.text(),
-        Err(error) => error.to_string(),
-    };
-    match text.char_indices().nth(MAX_PREVIEW_CHARS) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text,
     }
 }

@@ -152,7 +152,7 @@ impl Details {
 
 impl Cell {
     /// A number, aligned to the right.
-    pub(crate) fn number(number: impl ToString) -> Self {
+    pub(crate) fn number(number: impl std::fmt::Display) -> Self {
         Self {
             text: number.to_string(),
             align: Align::Right,
