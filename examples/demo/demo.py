@@ -281,9 +281,10 @@ def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
   curl -s -H "x-api-key: $TOOLGATE_KEY" {url}/api/runs/{run_id}
   curl -s -H "x-api-key: $TOOLGATE_KEY" {url}/api/mcp/clients
   curl -s -H "x-api-key: $TOOLGATE_KEY" '{url}/api/mcp/tools/explain?tool=files_read_text_file'
-The web page: {url}/#key={gateway.key}
 OpenAI SDKs work with {url}/v1, Anthropic SDKs with {url}, MCP clients with {url}/mcp.
-Next: docs/agent.md, and examples/demo/toolgate.toml, which with the model's URL is the whole configuration.""")
+Next: docs/agent.md, and examples/demo/toolgate.toml, which with the model's URL is the whole configuration.
+
+Open the web page: {url}/#key={gateway.key}""")
 
 
 def play(arguments, folder: Path) -> None:

@@ -87,7 +87,7 @@ test("patch of a changed URL does not include headers", () => {
 });
 
 test("timeout is sent as a number, as text if not numeric, or as null if empty", () => {
-  const config = { ...STDIO, tool_execution_timeout: 5 };
+  const config = { ...STDIO, tool_execution_timeout: "5s" };
   assert.deepEqual(buildServerPatch(config, { ...toDraft(config), timeout: "" }), {
     tool_execution_timeout: null,
   });
@@ -134,7 +134,7 @@ test("command line is split like in a shell", () => {
 test("settings patch has only changes, with numbers as numbers", () => {
   const settings = {
     max_agent_depth: 10,
-    tool_execution_timeout: 30,
+    tool_execution_timeout: "30s",
     disable_auto_tool_inject: false,
     code_mode_binding_level: "server",
   } as const;

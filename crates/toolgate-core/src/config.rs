@@ -88,6 +88,7 @@ pub struct Config {
     pub scanner: ScannerSettings,
     pub results: ResultSettings,
     pub audit: AuditSettings,
+    pub log: LogSettings,
     /// Name of the active environment.
     pub environment: Option<String>,
     pub listen: ListenSettings,
@@ -108,10 +109,17 @@ pub struct ListenSettings {
     pub http: HttpSettings,
 }
 
+/// What is logged besides faults and the ends of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Each tool call.
+    pub calls: bool,
+}
+
 /// Tool execution settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolManagerSettings {
-    /// Global switch; `false` disables tools for all callers.
+    /// Global switch; `false` disables tools for all callers and starts no server.
     pub enabled: bool,
     /// How arguments are checked, unless a server or tool says otherwise.
     pub argument_check: ArgumentCheck,

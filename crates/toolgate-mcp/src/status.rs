@@ -37,6 +37,8 @@ pub struct ServerStatus {
     pub last_error: Option<String>,
     /// The session of the last successful connection.
     pub session: Option<UpstreamSession>,
+    /// Connections that replaced a lost one.
+    pub reconnects: u64,
 }
 
 impl ServerState {
@@ -79,6 +81,7 @@ impl ServerStatus {
             next_try_at: None,
             last_error: None,
             session: None,
+            reconnects: 0,
         }
     }
 }

@@ -94,6 +94,8 @@ impl Supervisor {
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::default();
         let mut era: Option<Era> = None;
+        let mut was_lost = false;
+        self.report_starting();
         loop {
             let connection = tokio::select! {
                 biased;
@@ -103,6 +105,9 @@ impl Supervisor {
             let failure = match connection {
                 Ok((lane, events, listing)) => {
                     era = Some(lane.session().era);
+                    if std::mem::take(&mut was_lost) {
+                        self.update_status(|status| status.reconnects += 1);
+                    }
                     let connected_at = Instant::now();
                     match self.serve_and_close(&lane, events, listing).await {
                         EndReason::Stopped => return,
@@ -112,6 +117,7 @@ impl Supervisor {
                         }
                         EndReason::Reconnect => continue,
                         EndReason::Lost(reason) => {
+                            was_lost = true;
                             if connected_at.elapsed() > STABLE_CONNECTION_AGE {
                                 backoff.reset();
                             } else {
@@ -148,6 +154,10 @@ impl Supervisor {
         listing: ServerListing,
     ) -> EndReason {
         let end = self.serve(lane, events, listing).await;
+        if let EndReason::Lost(reason) = &end {
+            let reason = self.masker.mask(reason);
+            tracing::warn!(server = %self.server.name, %reason, "lost the connection to the server");
+        }
         // Discard a stale wake-up, which would restart the server right after an idle stop.
         let _ = self.activity.wake.notified().now_or_never();
         // Update the status before removing the lane, so that callers finding no lane see why.
@@ -198,7 +208,10 @@ impl Supervisor {
         };
         tokio::select! {
             () = retry => false,
-            () = self.signals.reconnect.notified() => false,
+            () = self.signals.reconnect.notified() => {
+                self.update_status(|status| status.state = ServerState::Connecting);
+                false
+            }
             () = self.signals.stop.cancelled() => true,
         }
     }

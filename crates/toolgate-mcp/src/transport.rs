@@ -8,6 +8,7 @@ pub mod sse;
 pub mod stdio;
 
 mod close_signal;
+mod failure_line;
 mod message_router;
 mod pending;
 mod server_requests;

@@ -10,17 +10,22 @@ mod code;
 mod connect;
 mod definitions;
 mod import;
+mod init;
 mod keys;
+mod listings;
 mod mcp;
+mod names;
+mod output;
+mod runs;
 mod serve;
+mod server_changes;
 mod servers;
 mod signals;
+mod status;
 mod target;
 mod tools;
 mod trust;
 
-use std::borrow::Cow;
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,6 +34,9 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use toolgate::Environment;
 use toolgate_core::config::Document;
+
+pub(crate) use output::print_error;
+use output::print_line;
 
 use crate::files::{self, ConfigSelection};
 use crate::telemetry::{LogFormat, LogSettings};
@@ -55,18 +63,27 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::InitCommand),
     /// Run the gateway
     Serve(serve::ServeCommand),
     /// Check the configuration and print every error with its location
     Check(check::CheckCommand),
     /// List, describe, explain and call tools, through a running gateway or directly from a configuration
     Tools(tools::ToolsCommand),
-    /// List servers and what their processes use, and show how these are isolated
+    Status(status::StatusCommand),
+    /// List, add, remove and restart servers, and show what their processes use, log and are isolated by
     Servers(servers::ServersCommand),
     Mcp(mcp::McpCommand),
     Connect(connect::ConnectCommand),
     Chat(chat::ChatCommand),
     Code(code::CodeCommand),
+    /// List, show and cancel agent runs of a running gateway
+    Runs(runs::RunsCommand),
+    Stats(status::StatsCommand),
+    Models(listings::ModelsCommand),
+    Roles(listings::RolesCommand),
+    Rules(listings::RulesCommand),
+    Results(listings::ResultsCommand),
     /// Create and manage the caller keys of a running gateway
     Keys(keys::KeysCommand),
     /// List definitions of tools that changed or look suspicious, and trust them, in a running gateway
@@ -147,10 +164,18 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         logs.start()?;
     }
     match cli.command {
+        Command::Init(init) => init.run(),
         Command::Serve(serve) => block_on(serve.run(&logs)),
         Command::Check(check) => block_on(check.run()),
         Command::Tools(tools) => block_on(tools.run()),
         Command::Servers(servers) => block_on(servers.run()),
+        Command::Status(status) => block_on(status.run()),
+        Command::Runs(runs) => block_on(runs.run()),
+        Command::Stats(stats) => block_on(stats.run()),
+        Command::Models(models) => block_on(models.run()),
+        Command::Roles(roles) => block_on(roles.run()),
+        Command::Rules(rules) => block_on(rules.run()),
+        Command::Results(results) => block_on(results.run()),
         Command::Code(code) => block_on(code.run()),
         Command::Connect(connect) => connect.run(),
         Command::Mcp(mcp) => block_on(mcp.run()),
@@ -177,37 +202,6 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             print_line(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-/// Prints a line to standard output.
-fn print_line(text: &str) -> anyhow::Result<()> {
-    let text = sanitize_for_terminal(text, std::io::stdout().is_terminal());
-    match writeln!(std::io::stdout(), "{text}") {
-        // The reader closed the pipe, as `head` does.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
-}
-
-/// Prints an error and its causes to standard error.
-pub(crate) fn print_error(error: &anyhow::Error) {
-    let text = format!("error: {error:#}");
-    let _ = writeln!(
-        std::io::stderr(),
-        "{}",
-        sanitize_for_terminal(&text, std::io::stderr().is_terminal())
-    );
-}
-
-/// Replaces control characters if the output is a terminal, so that text from servers and tools cannot
-/// send escape sequences to it.
-fn sanitize_for_terminal(text: &str, terminal: bool) -> Cow<'_, str> {
-    let is_unsafe = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if terminal && text.contains(is_unsafe) {
-        Cow::Owned(text.replace(is_unsafe, "\u{fffd}"))
-    } else {
-        Cow::Borrowed(text)
     }
 }
 

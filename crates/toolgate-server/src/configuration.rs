@@ -327,7 +327,10 @@ impl ChangeError {
             errors
                 .map(|finding| {
                     let key = &finding.location.key;
-                    if key.is_empty() {
+                    if finding.location.position.is_some() {
+                        // In a file: its name and the line help to find it.
+                        format!("{}: {}", finding.location, finding.message)
+                    } else if key.is_empty() {
                         finding.message.clone()
                     } else {
                         format!("{}: {}", layers::key_within_entry(key), finding.message)

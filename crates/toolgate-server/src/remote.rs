@@ -1,6 +1,6 @@
 //! HTTP client for a running gateway, used by the command line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
@@ -23,6 +23,8 @@ pub(crate) struct RemoteGateway {
     client: Client,
     base_url: Url,
     key: Option<String>,
+    /// The socket in the data directory, if that is used instead of the URL.
+    socket: Option<PathBuf>,
 }
 
 /// A server and what its processes use.
@@ -33,8 +35,21 @@ pub(crate) struct ServerSummary {
     pub(crate) reason: Option<String>,
     /// Number of tools.
     pub(crate) tools: usize,
+    /// Whether the gateway was ever connected to the server.
+    #[serde(skip)]
+    pub(crate) has_connected: bool,
     pub(crate) process_usage: Option<ProcessUsageView>,
 }
+
+impl ServerSummary {
+    /// Returns whether the server is being started for the first time.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.state == "connecting" && !self.has_connected
+    }
+}
+
+/// Maximum number of items that the gateway returns at a time.
+const MAX_PAGE_SIZE: usize = 1000;
 
 /// An error response of the gateway.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +75,7 @@ impl RemoteGateway {
             client,
             base_url,
             key,
+            socket: None,
         })
     }
 
@@ -74,13 +90,23 @@ impl RemoteGateway {
             let data_dir = data_dir.display();
             format!("cannot read the token of the gateway's socket in `{data_dir}`")
         })?;
+        let socket = owner.path(data_dir);
         let builder = Client::builder().default_headers(headers).no_proxy();
-        let client = builder.unix_socket(owner.path(data_dir)).build();
+        let client = builder.unix_socket(socket.clone()).build();
         Ok(Self {
             client: client.context("cannot create the HTTP client")?,
             base_url: Url::parse("http://localhost")?,
             key,
+            socket: Some(socket),
         })
+    }
+
+    /// Returns the gateway's address, as users write it.
+    pub(crate) fn address(&self) -> String {
+        match &self.socket {
+            Some(socket) => socket.display().to_string(),
+            None => self.base_url.to_string(),
+        }
     }
 
     /// Lists all tools, over all pages.
@@ -115,6 +141,7 @@ impl RemoteGateway {
             state: String,
             reason: Option<String>,
             tools: Vec<IgnoredAny>,
+            protocol_version: Option<IgnoredAny>,
             process_usage: Option<ProcessUsageView>,
         }
         #[derive(Deserialize)]
@@ -135,6 +162,7 @@ impl RemoteGateway {
                 state: client.state,
                 reason: client.reason,
                 tools: client.tools.len(),
+                has_connected: client.protocol_version.is_some(),
                 process_usage: client.process_usage,
             }));
             cursor = page.next_cursor;
@@ -168,6 +196,33 @@ impl RemoteGateway {
             url.query_pairs_mut().extend_pairs(query);
         }
         parse_response(&self.send_for_text(self.client.get(url)).await?)
+    }
+
+    /// Lists the items of all pages, which each have them under `member`; at most `max` of them.
+    pub(crate) async fn list_items(
+        &self,
+        path: &str,
+        member: &str,
+        query: &[(&str, &str)],
+        max: usize,
+    ) -> anyhow::Result<Vec<Value>> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        while items.len() < max {
+            let limit = (max - items.len()).min(MAX_PAGE_SIZE).to_string();
+            let mut query = query.to_vec();
+            query.push(("limit", &limit));
+            query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+            let mut page: Value = self.get(path, &query).await?;
+            if let Value::Array(page) = page[member].take() {
+                items.extend(page);
+            }
+            match page["next_cursor"].take() {
+                Value::String(next) => cursor = Some(next),
+                _ => break,
+            }
+        }
+        Ok(items)
     }
 
     /// Sends a JSON body and parses the JSON response.
@@ -207,7 +262,7 @@ impl RemoteGateway {
     }
 
     /// Reads the full text of a truncated result.
-    async fn read_full_result(&self, handle: &str) -> anyhow::Result<String> {
+    pub(crate) async fn read_full_result(&self, handle: &str) -> anyhow::Result<String> {
         let path = format!("v1/mcp/results/{handle}");
         let mut text = String::new();
         let mut offset = Some(0);

@@ -5,6 +5,7 @@ mod export;
 mod otel_tracer;
 mod request;
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
@@ -74,7 +75,7 @@ impl LogSettings<'_> {
 
     /// Builds the log filter, which excludes the spans meant for traces.
     fn env_filter(&self) -> anyhow::Result<EnvFilter> {
-        let filter = EnvFilter::try_new(self.filter).with_context(|| {
+        let filter = EnvFilter::try_new(expand_level(self.filter)).with_context(|| {
             format!(
                 "`{}` is not a valid log filter; try `info` or `toolgate_mcp=debug,info`",
                 self.filter
@@ -96,6 +97,15 @@ impl LogSettings<'_> {
                 lines.with_ansi(terminal).with_target(false).boxed()
             }
         }
+    }
+}
+
+/// Limits a bare `debug` or `trace` to Toolgate's own crates; libraries are far more verbose. A filter with
+/// targets, such as `debug,hyper=debug`, is taken as it is.
+fn expand_level(filter: &str) -> Cow<'_, str> {
+    match filter.trim() {
+        level @ ("debug" | "trace") => Cow::Owned(format!("info,toolgate={level}")),
+        filter => Cow::Borrowed(filter),
     }
 }
 

@@ -40,6 +40,10 @@ impl ActiveSet {
         token.inspect(|token| token.cancel()).is_some()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.lock().len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.tokens.lock().is_empty()
     }

@@ -174,6 +174,7 @@ impl AgentRun {
         record.cost_micro_usd = count(self.micro_usd);
         record.ended_at = Some(unix_millis(SystemTime::now()));
         self.journal.record_ended(&self.record).await;
+        self.report_end(end);
     }
 
     /// Alternates model turns and tool calls until the run ends.

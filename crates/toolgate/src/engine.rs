@@ -183,6 +183,11 @@ impl Engine {
         self.0.deps.metrics.report_bound(bound, key);
     }
 
+    /// Counts a run that stopped.
+    pub(crate) fn count_run(&self, stop_reason: &'static str) {
+        self.0.deps.metrics.count_run(stop_reason);
+    }
+
     /// Returns the limits on what callers may use.
     pub(crate) fn capacity(&self) -> config::CapacityLimits {
         self.0.deps.registry.capacity()

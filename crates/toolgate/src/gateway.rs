@@ -415,6 +415,16 @@ impl Gateway {
         self.0.metrics.set_session_count(sessions);
     }
 
+    /// Returns the number of open sessions of MCP clients.
+    pub fn session_count(&self) -> usize {
+        self.0.metrics.session_count()
+    }
+
+    /// Returns the time since the gateway started.
+    pub fn uptime(&self) -> Duration {
+        self.0.metrics.uptime()
+    }
+
     /// Returns the load that was last set.
     pub fn load(&self) -> Load {
         self.0.engine.load().get()

@@ -2,6 +2,7 @@
 
 mod auth;
 mod bounds;
+mod gateway;
 mod models;
 mod servers;
 
@@ -12,6 +13,8 @@ pub use auth::AuthKind;
 use auth::AuthMetrics;
 pub use bounds::Bound;
 use bounds::BoundMetrics;
+use gateway::GatewayMetrics;
+pub use gateway::resident_memory;
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
 pub(crate) use models::{ModelRequestSample, ModelRequestTiming};
@@ -36,10 +39,10 @@ pub struct Metrics {
     models: ModelMetrics,
     auth: AuthMetrics,
     bounds: BoundMetrics,
-    servers: ServerMetrics,
+    gateway: GatewayMetrics,
+    /// Locked by scrapes, since each one rebuilds the metrics of servers.
+    servers: Mutex<ServerMetrics>,
     tools: Mutex<BTreeMap<ToolId, ToolTally>>,
-    /// Serializes scrapes, since each one rebuilds the metrics of servers.
-    scrape: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -168,11 +171,11 @@ impl Metrics {
             models: ModelMetrics::new(&mut prometheus),
             auth: AuthMetrics::new(&mut prometheus),
             bounds: BoundMetrics::new(&mut prometheus),
-            servers: ServerMetrics::new(&mut prometheus),
+            gateway: GatewayMetrics::new(&mut prometheus),
+            servers: Mutex::new(ServerMetrics::new(&mut prometheus)),
             prometheus,
             families,
             tools: Mutex::default(),
-            scrape: Mutex::default(),
         }
     }
 
@@ -248,12 +251,31 @@ impl Metrics {
 
     /// Sets the load level: 0 is normal, 1 high, 2 critical.
     pub(crate) fn set_load_level(&self, level: i64) {
-        self.bounds.load_level.set(level);
+        self.gateway.load_level.set(level);
     }
 
     pub(crate) fn set_session_count(&self, sessions: usize) {
         let sessions = i64::try_from(sessions).unwrap_or(i64::MAX);
-        self.bounds.sessions.set(sessions);
+        self.gateway.sessions.set(sessions);
+    }
+
+    pub(crate) fn set_waiting_approvals(&self, approvals: i64) {
+        self.gateway.approvals_waiting.set(approvals);
+    }
+
+    /// Returns the number of open sessions of MCP clients.
+    pub(crate) fn session_count(&self) -> usize {
+        usize::try_from(self.gateway.sessions.get()).unwrap_or(0)
+    }
+
+    /// Returns the time since the gateway started.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.gateway.uptime()
+    }
+
+    /// Counts a run that stopped.
+    pub(crate) fn count_run(&self, stop_reason: &'static str) {
+        self.gateway.count_run(stop_reason);
     }
 
     /// Counts a request that failed to authenticate.
@@ -289,8 +311,9 @@ impl Metrics {
 
     /// Renders the metrics in the OpenMetrics text format.
     pub(crate) fn render(&self, registry: &Registry) -> String {
-        let _scrape = self.scrape.lock();
-        self.servers.update(registry);
+        let servers = self.servers.lock();
+        servers.update(registry);
+        self.gateway.update();
         let catalog = registry.catalog();
         self.families
             .tools

@@ -29,11 +29,13 @@ export function BasicInformation({ client, draft, onEdit }: Props) {
       </div>
       {config.stdio_config && <ProcessFields draft={draft} onEdit={onEdit} />}
       {config.connection_string !== undefined && <RemoteFields draft={draft} onEdit={onEdit} />}
-      <Field label="Tool timeout" hint="Maximum seconds per call. Leave empty to use the gateway's setting.">
+      <Field
+        label="Tool timeout"
+        hint="Maximum time per call: seconds, or a duration such as 45s. Leave empty to use the gateway's setting."
+      >
         {(id) => (
           <input
             id={id}
-            inputMode="decimal"
             value={draft.timeout}
             onChange={(event) => onEdit({ timeout: event.target.value })}
           />

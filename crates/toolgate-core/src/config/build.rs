@@ -107,6 +107,7 @@ impl ConfigBuilder {
             scanner,
             results,
             audit,
+            log,
             environment,
             environments,
             tool_name_style,
@@ -142,6 +143,7 @@ impl ConfigBuilder {
         self.config.capacity.apply(&capacity);
         self.add_control(&scanner, &results);
         self.add_audit(audit, context);
+        set_if_some(&mut self.config.log.calls, log.calls);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {
             self.environment_location = Some(context.document.location("/environment"));

@@ -123,11 +123,20 @@ fn explain_error(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, St
                 .map(|properties| properties.keys().map(String::as_str).collect())
                 .unwrap_or_default();
             let explain_key = |key: &String| {
-                let message = match find_nearest(key, known.iter().copied()) {
-                    Some(suggestion) => {
+                let misplaced = pointer
+                    .is_empty()
+                    .then(|| find_table_of(key, schema))
+                    .flatten();
+                let message = match (misplaced, find_nearest(key, known.iter().copied())) {
+                    (Some(table), _) => {
+                        format!("`{key}` is a key of `{table}`; move it there, as `{table}.{key}`")
+                    }
+                    (None, Some(suggestion)) => {
                         format!("unknown key `{key}`; did you mean `{suggestion}`?")
                     }
-                    None => format!("unknown key `{key}`; expected one of {}", known.join(", ")),
+                    (None, None) => {
+                        format!("unknown key `{key}`; expected one of {}", known.join(", "))
+                    }
                 };
                 (format!("{pointer}/{}", escape_step(key)), message)
             };
@@ -144,6 +153,14 @@ fn explain_error(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, St
             vec![(pointer, format!("expected {expected}, found {found}"))]
         }
     }
+}
+
+/// Finds the only top-level table that has this key.
+fn find_table_of<'a>(key: &str, schema: &'a Value) -> Option<&'a str> {
+    let tables = schema["properties"].as_object()?.iter();
+    let mut with_key = tables.filter(|(_, table)| table["properties"].get(key).is_some());
+    let (table, _) = with_key.next()?;
+    with_key.next().is_none().then_some(table.as_str())
 }
 
 fn describe_expected(error: &ValidationError<'_>, owner: &Value) -> String {

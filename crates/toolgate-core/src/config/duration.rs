@@ -5,6 +5,7 @@
 //! accepts `1M` as a month.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -70,6 +71,23 @@ impl ConfigDuration {
     }
 }
 
+impl fmt::Display for ConfigDuration {
+    /// Formats the duration as users write it: in the largest unit that gives a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        if self.0.subsec_nanos() % 1_000_000 != 0 {
+            return write!(f, "{}s", self.0.as_secs_f64());
+        }
+        match millis {
+            0 => f.write_str("0s"),
+            _ if millis.is_multiple_of(3_600_000) => write!(f, "{}h", millis / 3_600_000),
+            _ if millis.is_multiple_of(60_000) => write!(f, "{}m", millis / 60_000),
+            _ if millis.is_multiple_of(1000) => write!(f, "{}s", millis / 1000),
+            _ => write!(f, "{millis}ms"),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parsed = match Value::deserialize(deserializer)? {
@@ -104,6 +122,16 @@ impl JsonSchema for ConfigDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_shown_as_they_are_written() {
+        for text in ["30s", "90s", "500ms", "1500ms", "15m", "2h", "0s"] {
+            let parsed = ConfigDuration::parse(text).unwrap();
+            assert_eq!(parsed.to_string(), text);
+        }
+        let odd = ConfigDuration::parse("1.0000005s").unwrap();
+        assert_eq!(ConfigDuration::parse(&odd.to_string()), Ok(odd));
+    }
 
     #[test]
     fn durations_parse_from_text_and_numbers() {

@@ -15,8 +15,8 @@ use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 pub use control::{
-    AgentTable, AuditSinkTable, AuditTable, CapacityTable, CodeModeTable, OneOrMany, ResultsTable,
-    ScannerTable, ToolTable,
+    AgentTable, AuditSinkTable, AuditTable, CapacityTable, CodeModeTable, LogTable, OneOrMany,
+    ResultsTable, ScannerTable, ToolTable,
 };
 pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
@@ -77,6 +77,8 @@ pub struct ConfigFile {
     pub results: ResultsTable,
     /// Audit log of tool calls.
     pub audit: AuditTable,
+    /// Log of the gateway.
+    pub log: LogTable,
     /// Name of the active environment, such as `production`. Selects an entry of `environments`.
     pub environment: Option<String>,
     /// Settings by environment that override the rest of this file when that environment is active.
@@ -170,7 +172,7 @@ pub struct Overlay {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpTable {
-    /// `false` disables tools for all callers. Default `true`.
+    /// `false` disables tools for all callers, and no server is started. Default `true`.
     pub enabled: Option<bool>,
     /// Tools blocked for all callers, as patterns like in a rule's `tool`: `github.delete_*`, `*.drop_table`.
     pub blocked_tools: Vec<String>,

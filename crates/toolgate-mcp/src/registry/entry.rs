@@ -308,7 +308,7 @@ impl SupervisorHandle {
 pub(super) fn disabled_reason(server: &ServerConfig, lists: &ServerLists) -> Option<String> {
     match lists.refusal_key(&server.name) {
         Some(list) => Some(format!("excluded by `{list}`")),
-        None if !server.enabled => Some("disabled in the configuration".to_owned()),
+        None if !server.enabled => Some("`disabled`, or `mcp.enabled` is false".to_owned()),
         None => None,
     }
 }

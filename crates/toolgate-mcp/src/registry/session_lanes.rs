@@ -422,6 +422,8 @@ impl Registry {
             let _ = tokio::time::timeout(CLIENT_MESSAGE_TIMEOUT, lane.send(request)).await;
         }
         let (listening, stop) = (lane.clone(), slot.stop.clone());
+        let server = Arc::clone(&slot.server);
+        let masker = self.dependencies.environment.masker(&server);
         self.tasks.spawn(async move {
             let listen = async {
                 listening.listen().await;
@@ -430,7 +432,12 @@ impl Registry {
             };
             tokio::select! {
                 () = listen => {}
-                _ = listening.wait_closed() => {}
+                reason = listening.wait_closed() => {
+                    if !stop.is_cancelled() {
+                        let reason = masker.mask(&reason);
+                        tracing::warn!(server = %server.name, %reason, "lost the connection to the server for a client's session");
+                    }
+                }
                 () = stop.cancelled() => listening.close().await,
             }
         });

@@ -4,12 +4,30 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use toolgate_core::catalog::{ItemOutcome, ListingProblem, ServerListing};
+use toolgate_core::config::ServerConnection;
+use toolgate_core::secret::mask_arguments;
 
 use super::{ConnectFailure, Supervisor};
 use crate::lane::Lane;
 use crate::status::{ServerState, ServerStatus};
 
 impl Supervisor {
+    /// Logs what is started or connected to.
+    pub(super) fn report_starting(&self) {
+        let server = &self.server.name;
+        match &self.server.connection {
+            ServerConnection::Stdio(stdio) => {
+                let args = mask_arguments(&stdio.args).join(" ");
+                let command = self.masker.mask(&format!("{} {args}", stdio.command));
+                tracing::info!(%server, command = command.trim_end(), "starting server");
+            }
+            ServerConnection::Http(http) => {
+                tracing::info!(%server, url = http.masked_url(), "connecting to server");
+            }
+            ServerConnection::InProcess => {}
+        }
+    }
+
     pub(super) fn report_connected(&self, lane: &Lane, listing: &ServerListing) {
         let session = lane.session();
         tracing::info!(
@@ -59,19 +77,22 @@ impl Supervisor {
 
     /// Marks the server as connected but impaired.
     pub(super) fn report_degraded(&self, reason: &str) {
+        let reason = self.masker.mask(reason);
+        if self.is_new_reason(&reason) {
+            tracing::warn!(server = %self.server.name, %reason, "server is impaired");
+        }
         self.update_status(|status| {
             status.state = ServerState::Degraded;
-            status.reason = Some(reason.to_owned());
+            status.reason = Some(reason.clone());
         });
     }
 
     pub(super) fn report_failure(&self, failure: &ConnectFailure, delay: Duration) {
         let reason = self.masker.mask(&failure.reason);
         let server = &self.server.name;
-        let is_new = self.outputs.status.borrow().reason.as_deref() != Some(&reason);
         let state = failure.state.as_str();
         // Repeated failures with the same reason would flood the log.
-        if is_new {
+        if self.is_new_reason(&reason) {
             tracing::warn!(%server, state, %reason, "server is not available");
         } else {
             tracing::debug!(%server, state, %reason, "server is still not available");
@@ -83,6 +104,10 @@ impl Supervisor {
             status.next_try_at =
                 (failure.state != ServerState::Error).then(|| SystemTime::now() + delay);
         });
+    }
+
+    fn is_new_reason(&self, reason: &str) -> bool {
+        self.outputs.status.borrow().reason.as_deref() != Some(reason)
     }
 
     /// Publishes a changed status and notifies subscribers.

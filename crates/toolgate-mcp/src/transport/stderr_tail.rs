@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::failure_line::find_failure_line;
+
 const MAX_TAIL_BYTES: usize = 8 * 1024;
 /// Maximum length of a line that is explained.
 const MAX_EXPLAINED_BYTES: usize = 2048;
@@ -91,9 +93,13 @@ impl StderrTail {
         strip_control_sequences(text).trim_end().to_owned()
     }
 
-    /// Returns the last line that is not blank, with the hint about it, if there is one.
-    pub fn last_line(&self) -> Option<String> {
+    /// Returns the line that says why the process failed: mostly the last one that is not blank, with the
+    /// hint about it, if there is one.
+    pub fn failure_line(&self) -> Option<String> {
         let text = self.text();
+        if let Some(line) = find_failure_line(&text) {
+            return Some(line.to_owned());
+        }
         let lines = text.lines().rev().map(str::trim);
         let mut lines = lines.filter(|line| !line.is_empty());
         let last = lines.next()?;
@@ -190,7 +196,7 @@ mod tests {
         tail.push(&vec![b'x'; 3 * MAX_TAIL_BYTES]);
         tail.push("\nwarn: \u{1b}[31mred\u{1b}[0m\u{7}\r\n\n".as_bytes());
         assert_eq!(tail.text(), "warn: red");
-        assert_eq!(tail.last_line().as_deref(), Some("warn: red"));
+        assert_eq!(tail.failure_line().as_deref(), Some("warn: red"));
     }
 
     #[test]
@@ -206,10 +212,10 @@ mod tests {
         assert_eq!(tail.text(), start);
         tail.explain("denied C\nother");
         assert_eq!(tail.text(), format!("{start}\ntoolgate: add C"));
-        assert_eq!(tail.last_line().as_deref(), Some("denied B (add C)"));
+        assert_eq!(tail.failure_line().as_deref(), Some("denied B (add C)"));
         // A line that only looks like a hint is the server's own.
         tail.push(b"\ntoolgate: add X\n");
-        assert_eq!(tail.last_line().as_deref(), Some("toolgate: add X"));
+        assert_eq!(tail.failure_line().as_deref(), Some("toolgate: add X"));
         let tail = StderrTail::default();
         tail.explain_with(|line| Some(line.to_owned()));
         for index in 0..100 {

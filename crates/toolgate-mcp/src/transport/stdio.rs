@@ -126,7 +126,7 @@ impl StdioTransport {
             {
                 stderr.abort();
             }
-            let reason = match tail.last_line() {
+            let reason = match tail.failure_line() {
                 Some(line) => format!("{exit}: {line}"),
                 None => exit.clone(),
             };

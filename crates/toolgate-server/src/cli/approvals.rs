@@ -7,9 +7,14 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::print_line;
+use super::output::{Cell, Table, Tone, find_by_id, format_id, format_time, print_line};
 use super::target::RemoteFlags;
 use crate::remote::RemoteGateway;
+
+/// Approvals that are listed, and among which ids are looked up.
+const MAX_APPROVALS: usize = 1000;
+/// Length of a whole id.
+const FULL_ID_CHARS: usize = 36;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ApprovalsCommand {
@@ -23,16 +28,16 @@ pub(super) struct ApprovalsCommand {
 enum Action {
     /// List approvals, by default the pending ones
     List {
-        /// State to list: pending, approved, denied, expired, executing, done, unknown, or all
-        #[arg(long, default_value = "pending")]
-        state: String,
+        /// State to list
+        #[arg(long, value_enum, default_value_t)]
+        state: StateArg,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Approve a call
     Approve {
-        /// Id of the approval
+        /// Id of the approval, or a unique part of its beginning or end
         id: String,
         /// Which calls to approve
         #[arg(long, value_enum, default_value_t)]
@@ -43,12 +48,26 @@ enum Action {
     },
     /// Deny a call
     Deny {
-        /// Id of the approval
+        /// Id of the approval, or a unique part of its beginning or end
         id: String,
         /// Reason, passed on to the caller
         #[arg(long)]
         reason: Option<String>,
     },
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum StateArg {
+    #[default]
+    Pending,
+    Approved,
+    Denied,
+    Expired,
+    Executing,
+    Done,
+    Unknown,
+    /// Approvals in any state
+    All,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -74,9 +93,23 @@ impl Action {
     async fn run(self, remote: &RemoteGateway) -> anyhow::Result<()> {
         match self {
             Self::List { state, json } => {
-                let query = [("state", state.as_str()), ("limit", "1000")];
-                let page: Value = remote.get("api/approvals", &query).await?;
-                print_list(&page["approvals"], json)
+                let approvals = list(remote, state.as_str()).await?;
+                if json {
+                    return print_line(&format!("{:#}", Value::Array(approvals)));
+                }
+                let mut table = Table::new([
+                    "ID",
+                    "STATE",
+                    "TOOL",
+                    "ARGUMENTS",
+                    "CALLER",
+                    "UNTIL",
+                    "RULE",
+                ]);
+                for approval in &approvals {
+                    table.push(row(approval));
+                }
+                table.print("no approvals")
             }
             Self::Approve { id, scope, args } => {
                 let scope = match scope {
@@ -100,35 +133,59 @@ impl Action {
     }
 }
 
+impl StateArg {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Executing => "executing",
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+            Self::All => "all",
+        }
+    }
+}
+
+async fn list(remote: &RemoteGateway, state: &str) -> anyhow::Result<Vec<Value>> {
+    let query = [("state", state)];
+    remote
+        .list_items("api/approvals", "approvals", &query, MAX_APPROVALS)
+        .await
+}
+
 async fn decide(remote: &RemoteGateway, id: &str, body: &Value) -> anyhow::Result<()> {
+    let pending = list(remote, "pending").await?;
+    let ids = pending
+        .iter()
+        .filter_map(|approval| approval["id"].as_str());
+    // The gateway explains what is wrong with an id that is not among the pending ones.
+    let id = match find_by_id("pending approval", id, ids) {
+        Ok(full) => full,
+        Err(error) if id.len() < FULL_ID_CHARS => return Err(error),
+        Err(_) => id,
+    };
     let path = format!("api/approvals/{id}");
     let decided: Value = remote.send_json(Method::POST, &path, body).await?;
-    print_line(&format_approval(&decided))
-}
-
-fn print_list(approvals: &Value, json: bool) -> anyhow::Result<()> {
-    if json {
-        return print_line(&format!("{approvals:#}"));
-    }
-    let approvals = approvals.as_array().map(Vec::as_slice).unwrap_or_default();
-    if approvals.is_empty() {
-        return print_line("no approvals");
-    }
-    approvals
-        .iter()
-        .try_for_each(|approval| print_line(&format_approval(approval)))
-}
-
-fn format_approval(approval: &Value) -> String {
-    let text = |key: &str| approval[key].as_str().unwrap_or("-");
-    format!(
-        "{}  {}  {} {}  by {}, until {} ({})",
-        text("id"),
+    let text = |key: &str| decided[key].as_str().unwrap_or("-");
+    print_line(&format!(
+        "{} {} {}",
         text("state"),
         text("alias"),
-        approval["arguments"],
-        text("caller"),
-        text("expires_at"),
-        text("rule"),
-    )
+        decided["arguments"]
+    ))
+}
+
+fn row(approval: &Value) -> [Cell; 7] {
+    let text = |key: &str| approval[key].as_str().unwrap_or("-");
+    [
+        Cell::whole(format_id(text("id"))),
+        Cell::from(text("state")).tone(Tone::of_state(text("state"))),
+        text("alias").into(),
+        approval["arguments"].to_string().into(),
+        text("caller").into(),
+        Cell::whole(format_time(text("expires_at"))),
+        text("rule").into(),
+    ]
 }

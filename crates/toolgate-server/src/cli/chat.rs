@@ -1,22 +1,25 @@
 //! `toolgate chat`: a terminal conversation with a model through a running gateway, including decisions
 //! on its tool calls.
 
-use std::collections::HashSet;
-use std::io::{IsTerminal as _, Write as _};
+mod decision;
+mod input;
+mod slash_command;
+mod stream;
+
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
-use reqwest::{Method, Response};
+use anyhow::Context as _;
+use decision::{Decided, Decider, Decisions};
+use input::{ChatInput, TypedLine};
+use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
-use toolgate_core::sse;
+use slash_command::AfterCommand;
+use stream::{StreamedAnswer, print_now, read_answer, str_or_empty};
 
+use super::output::{print_error, print_line};
 use super::target::RemoteFlags;
-use super::{print_line, sanitize_for_terminal};
 use crate::remote::RemoteGateway;
-
-/// Maximum size of a server-sent event.
-const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Chat with a model through a running gateway; shows tool calls and asks you to approve those that need it
 #[derive(Debug, clap::Args)]
@@ -46,8 +49,6 @@ pub(super) struct ChatCommand {
     max_turns: u64,
 }
 
-/// Start of the text with which a run reports its executed calls if others are pending.
-const SUMMARY_START: &str = "The Output from allowed tools calls is - ";
 /// Exit status if tool calls wait for a decision.
 const EXIT_PENDING: u8 = 3;
 
@@ -55,23 +56,11 @@ struct Conversation {
     remote: RemoteGateway,
     model: String,
     messages: Vec<Value>,
-    /// Tools that the user allowed for the rest of the conversation.
-    always_allowed: HashSet<String>,
-    input: Lines<BufReader<Stdin>>,
-    decider: Decider,
+    input: ChatInput,
+    decisions: Decisions,
     max_turns: u64,
-}
-
-/// Decides on calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decider {
-    User,
-    /// All calls are approved.
-    Approve,
-    /// All calls are denied.
-    Deny,
-    /// No user is present, so calls are left pending.
-    None,
+    /// Id of the most recent run.
+    last_run_id: Option<String>,
 }
 
 /// The end of a prompt.
@@ -80,14 +69,8 @@ enum PromptEnd {
     Answered,
     /// Tool calls are pending.
     Pending,
-}
-
-/// A model's answer, collected from a stream.
-#[derive(Default)]
-struct StreamedAnswer {
-    text: String,
-    /// The gateway's `toolgate` object: run id and pending calls.
-    metadata: Value,
+    /// The user interrupted the prompt.
+    Interrupted,
 }
 
 impl ChatCommand {
@@ -104,25 +87,27 @@ impl ChatCommand {
             remote,
             model,
             messages: system.into_iter().collect(),
-            always_allowed: HashSet::new(),
-            input: BufReader::new(tokio::io::stdin()).lines(),
-            decider: match (self.yes, self.deny) {
+            input: ChatInput::open()?,
+            decisions: Decisions::new(match (self.yes, self.deny) {
                 (true, _) => Decider::Approve,
                 (_, true) => Decider::Deny,
                 _ if std::io::stdin().is_terminal() => Decider::User,
                 _ => Decider::None,
-            },
+            }),
             max_turns: self.max_turns,
+            last_run_id: None,
         };
         match self.prompt {
             Some(prompt) if self.json => conversation.print_json_answer(&prompt).await,
             Some(prompt) => {
-                if conversation.decider == Decider::User && !std::io::stdout().is_terminal() {
-                    conversation.decider = Decider::None;
+                let decider = &mut conversation.decisions.decider;
+                if *decider == Decider::User && !std::io::stdout().is_terminal() {
+                    *decider = Decider::None;
                 }
                 Ok(match conversation.send_prompt(&prompt).await? {
                     PromptEnd::Answered => ExitCode::SUCCESS,
                     PromptEnd::Pending => ExitCode::from(EXIT_PENDING),
+                    PromptEnd::Interrupted => ExitCode::FAILURE,
                 })
             }
             None => conversation.run_interactive().await,
@@ -141,39 +126,61 @@ impl Conversation {
     /// Reads and sends prompts until the input ends.
     async fn run_interactive(&mut self) -> anyhow::Result<ExitCode> {
         print_now(&format!(
-            "Chatting with {}. Press Ctrl-C to interrupt an answer, Ctrl-D to quit.\n",
+            "Chatting with {}. /help lists the commands; Ctrl-C interrupts an answer, Ctrl-D quits.\n",
             self.model
         ));
         loop {
-            print_now("\n> ");
-            let line = tokio::select! {
-                line = self.input.next_line() => line?,
-                _ = tokio::signal::ctrl_c() => None,
-            };
-            let Some(line) = line else {
-                print_now("\n");
-                return Ok(ExitCode::SUCCESS);
-            };
-            if line.trim().is_empty() {
-                continue;
-            }
-            let before = self.messages.len();
-            let outcome = tokio::select! {
-                outcome = self.send_prompt(&line) => Some(outcome),
-                _ = tokio::signal::ctrl_c() => None,
-            };
-            match outcome {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => {
-                    self.messages.truncate(before);
-                    super::print_error(&error);
+            print_now("\n");
+            let line = match self.input.read_prompt("> ").await? {
+                TypedLine::Text(line) => line,
+                TypedLine::Interrupt => {
+                    print_now("(press Ctrl-D to quit)\n");
+                    continue;
                 }
-                None => {
-                    self.messages.truncate(before);
-                    print_now("\n(interrupted)\n");
+                TypedLine::End => {
+                    print_now("\n");
+                    return Ok(ExitCode::SUCCESS);
                 }
+            };
+            let line = line.trim();
+            if line.starts_with('/') {
+                match self.run_command(line).await {
+                    Ok(AfterCommand::Quit) => return Ok(ExitCode::SUCCESS),
+                    Ok(AfterCommand::Continue) => {}
+                    Err(error) => print_error(&error),
+                }
+            } else if !line.is_empty() {
+                self.answer(line).await;
             }
         }
+    }
+
+    /// Sends a prompt of the user, who may interrupt it.
+    async fn answer(&mut self, prompt: &str) {
+        let before = self.messages.len();
+        let outcome = tokio::select! {
+            outcome = self.send_prompt(prompt) => outcome,
+            _ = tokio::signal::ctrl_c() => Ok(PromptEnd::Interrupted),
+        };
+        match outcome {
+            Ok(PromptEnd::Answered | PromptEnd::Pending) => {}
+            Ok(PromptEnd::Interrupted) => {
+                self.messages.truncate(before);
+                print_now("\n(interrupted)\n");
+            }
+            Err(error) => {
+                self.messages.truncate(before);
+                print_error(&error);
+            }
+        }
+    }
+
+    /// Starts over, with the system prompt if there is one.
+    fn reset(&mut self) {
+        let is_system = |message: &Value| message["role"] == "system";
+        self.messages.retain(is_system);
+        self.decisions.reset();
+        self.last_run_id = None;
     }
 
     /// Sends a prompt and handles pending calls until the model's answer is complete, or nobody decides on them.
@@ -188,6 +195,7 @@ impl Conversation {
         let mut answer = read_answer(response).await?;
         let end = loop {
             let pending = answer.pending();
+            self.last_run_id = answer.run_id().or(self.last_run_id.take());
             let Some(run) = answer.run_id().filter(|_| !pending.is_empty()) else {
                 break PromptEnd::Answered;
             };
@@ -195,9 +203,16 @@ impl Conversation {
                 print_now(&format!("\n[{reason}]\n"));
                 break PromptEnd::Pending;
             }
-            let Some(decisions) = self.decide(&pending).await? else {
-                print_pending(&run, &pending);
-                break PromptEnd::Pending;
+            let decided = self
+                .decisions
+                .decide(&self.remote, &mut self.input, &run, &pending);
+            let decisions = match decided.await? {
+                Decided::Decisions(decisions) => decisions,
+                Decided::Nobody => {
+                    print_pending(&run, &pending);
+                    break PromptEnd::Pending;
+                }
+                Decided::Interrupted => return Ok(PromptEnd::Interrupted),
             };
             let body = json!({"decisions": decisions, "stream": true});
             let response = self
@@ -241,18 +256,6 @@ impl Conversation {
         }
     }
 
-    /// Decides on calls; `None` if nobody does.
-    async fn decide(&mut self, pending: &[Value]) -> anyhow::Result<Option<Vec<Value>>> {
-        let mut decisions = Vec::new();
-        for call in pending {
-            let Some(decision) = self.decide_call(call).await? else {
-                return Ok(None);
-            };
-            decisions.push(decision);
-        }
-        Ok(Some(decisions))
-    }
-
     /// Sends a prompt and prints the response as JSON. Pending calls are not decided.
     async fn print_json_answer(&mut self, prompt: &str) -> anyhow::Result<ExitCode> {
         self.messages
@@ -264,56 +267,6 @@ impl Conversation {
             .await?;
         print_line(&format!("{answer:#}"))?;
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Decides on a call, or asks the user to; `None` if no user is present.
-    async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Option<Value>> {
-        // The user cannot decide on a call that is not shown.
-        let text = |member: &str| {
-            call[member]
-                .as_str()
-                .with_context(|| format!("the gateway sent a pending call without `{member}`"))
-        };
-        let (name, arguments) = (text("name")?.to_owned(), text("arguments")?);
-        let approve = json!({"id": call["id"], "decision": "approve"});
-        let deny = json!({
-            "id": call["id"], "decision": "deny", "reason": "the user denied the call",
-        });
-        match self.decider {
-            Decider::Approve => return Ok(Some(approve)),
-            Decider::Deny => return Ok(Some(deny)),
-            Decider::None => return Ok(None),
-            Decider::User if self.always_allowed.contains(&name) => return Ok(Some(approve)),
-            Decider::User => {}
-        }
-        loop {
-            print_now(&format!(
-                "\n{name} {arguments}\nRun it? [y] once, [s] always in this conversation, [n] no: "
-            ));
-            let Some(line) = self.input.next_line().await? else {
-                return Ok(None);
-            };
-            match line.trim().to_lowercase().as_str() {
-                "y" | "yes" => return Ok(Some(approve)),
-                "s" => {
-                    self.always_allowed.insert(name);
-                    return Ok(Some(approve));
-                }
-                "n" | "no" => return Ok(Some(deny)),
-                _ => {}
-            }
-        }
-    }
-}
-
-impl StreamedAnswer {
-    fn pending(&self) -> Vec<Value> {
-        let pending = self.metadata["pending"].as_array();
-        pending.cloned().unwrap_or_default()
-    }
-
-    fn run_id(&self) -> Option<String> {
-        self.metadata["run_id"].as_str().map(str::to_owned)
     }
 }
 
@@ -329,70 +282,4 @@ fn print_pending(run: &str, pending: &[Value]) {
         ));
     }
     print_now(&format!("\n[run {run} waits for a decision]\n"));
-}
-
-/// Reads a streamed answer, printing text and tool calls as they arrive.
-async fn read_answer(mut response: Response) -> anyhow::Result<StreamedAnswer> {
-    let mut answer = StreamedAnswer::default();
-    let mut decoder = sse::SseDecoder::new(MAX_EVENT_BYTES);
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .context("the connection was lost before the answer was complete")?
-    {
-        let mut events = Vec::new();
-        decoder.feed(&chunk, &mut events)?;
-        for event in events {
-            if event.data == "[DONE]" {
-                continue;
-            }
-            let data: Value = serde_json::from_str(&event.data)
-                .context("the gateway sent an event that cannot be parsed")?;
-            match event.name.as_str() {
-                "toolgate.tool_call.started" => print_tool_call(&data),
-                "toolgate.tool_call.ended" if data["outcome"] != "ok" => {
-                    print_now(&format!(
-                        "[{}: {}]\n",
-                        str_or_empty(&data["name"]),
-                        str_or_empty(&data["outcome"])
-                    ));
-                }
-                _ => {}
-            }
-            if let Some(message) = data["error"]["message"].as_str() {
-                bail!("{message}");
-            }
-            if let Some(text) = data["choices"][0]["delta"]["content"].as_str() {
-                answer.text.push_str(text);
-                // Written for models: the calls and their outcomes have been shown already.
-                if !text.trim_start().starts_with(SUMMARY_START) {
-                    print_now(text);
-                }
-            }
-            if data["toolgate"].is_object() {
-                answer.metadata = data["toolgate"].clone();
-            }
-        }
-    }
-    Ok(answer)
-}
-
-fn print_tool_call(call: &Value) {
-    print_now(&format!(
-        "\n[{} {}]\n",
-        str_or_empty(&call["name"]),
-        str_or_empty(&call["arguments"])
-    ));
-}
-
-fn str_or_empty(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Writes text immediately, without a trailing newline.
-fn print_now(text: &str) {
-    let mut out = std::io::stdout();
-    let text = sanitize_for_terminal(text, out.is_terminal());
-    // A closed pipe is not an error, as with `head`.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -3,14 +3,16 @@
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use anyhow::bail;
+use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
+use toolgate_core::plural::count;
 
-use super::print_line;
+use super::output::{Cell, Table, Tone, format_time, parse_future_time, print_line};
 use super::target::RemoteFlags;
 use crate::http::admin::key_requirement::KeyRequirementView;
-use crate::http::admin::keys::{KeyPage, KeyView, NewKey};
+use crate::http::admin::keys::{BudgetView, KeyView, NewKey};
 use crate::remote::RemoteGateway;
 
 const KEY_REQUIREMENT: &str = "api/keys-required";
@@ -41,12 +43,17 @@ enum Action {
         /// Pattern of tools that the key may use, such as `github.*`; can be repeated [default: all]
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
-        /// Maximum rate of calls, such as `60/min`
-        #[arg(long, value_name = "RATE")]
-        rate_limit: Option<String>,
-        /// Expiry time, such as `2027-01-31T00:00:00Z`
-        #[arg(long, value_name = "TIME")]
+        #[command(flatten)]
+        limits: LimitFlags,
+        /// What the key is for
+        #[arg(long, value_name = "TEXT")]
+        description: Option<String>,
+        /// Expiry: `30d` from now, or a time such as `2027-01-31` or `2027-01-31T00:00:00Z`
+        #[arg(long = "expires", visible_alias = "expires-at", value_name = "TIME", value_parser = parse_future_time)]
         expires_at: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Replace a key with a new one and print it; the old one stops working
     Rotate {
@@ -74,6 +81,69 @@ enum Action {
     MakeOptional,
 }
 
+/// Limits of a new key.
+#[derive(Debug, clap::Args)]
+struct LimitFlags {
+    /// Maximum rate of calls, such as `60/min`
+    #[arg(long, value_name = "RATE")]
+    rate_limit: Option<String>,
+    /// Maximum number of calls and model requests at the same time
+    #[arg(long, value_name = "NUMBER")]
+    max_in_flight: Option<u32>,
+    /// Budget in dollars, such as `5` or `2.50`
+    #[arg(long, value_name = "USD")]
+    budget: Option<serde_json::Number>,
+    /// Budget in tool calls
+    #[arg(long, value_name = "NUMBER")]
+    budget_calls: Option<u64>,
+    /// Period after which the budget is available again [default: never]
+    #[arg(long, value_name = "PERIOD", value_enum)]
+    budget_per: Option<PeriodArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PeriodArg {
+    Hour,
+    Day,
+    Month,
+}
+
+impl LimitFlags {
+    /// Returns the fields of the key.
+    fn into_fields(self) -> anyhow::Result<Map<String, Value>> {
+        let mut fields = Map::new();
+        let mut budget = Map::new();
+        let per = self.budget_per.map(|per| match per {
+            PeriodArg::Hour => "hour",
+            PeriodArg::Day => "day",
+            PeriodArg::Month => "month",
+        });
+        if let Some(usd) = self.budget {
+            budget.insert("usd".to_owned(), Value::Number(usd));
+        }
+        if let Some(calls) = self.budget_calls {
+            budget.insert("calls".to_owned(), calls.into());
+        }
+        match per {
+            Some(_) if budget.is_empty() => {
+                bail!("--budget-per needs --budget or --budget-calls");
+            }
+            Some(per) => drop(budget.insert("per".to_owned(), per.into())),
+            None => {}
+        }
+        if !budget.is_empty() {
+            fields.insert("budget".to_owned(), budget.into());
+        }
+        if let Some(rate) = self.rate_limit {
+            fields.insert("rate_limit".to_owned(), rate.into());
+        }
+        if let Some(number) = self.max_in_flight {
+            fields.insert("max_in_flight".to_owned(), number.into());
+        }
+        Ok(fields)
+    }
+}
+
 impl KeysCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let remote = self.remote.open()?;
@@ -86,28 +156,34 @@ impl Action {
     async fn run(self, remote: &RemoteGateway) -> anyhow::Result<()> {
         match self {
             Self::List { json } => {
-                let page = remote.get("api/keys", &[("limit", "1000")]).await?;
-                print_list(remote, &page, json).await
+                let keys = remote.list_items("api/keys", "keys", &[], usize::MAX);
+                let keys: Vec<KeyView> = serde_json::from_value(keys.await?.into())?;
+                print_list(remote, &keys, json).await
             }
             Self::Create {
                 name,
                 roles,
                 tools,
-                rate_limit,
+                limits,
+                description,
                 expires_at,
+                json,
             } => {
-                let mut body = Map::new();
+                let mut body = limits.into_fields()?;
                 body.insert("name".to_owned(), name.into());
                 body.insert("roles".to_owned(), roles.into());
                 if !tools.is_empty() {
                     body.insert("tools".to_owned(), tools.into());
                 }
-                let texts = [("rate_limit", rate_limit), ("expires_at", expires_at)];
+                let texts = [("description", description), ("expires_at", expires_at)];
                 for (key, text) in texts {
                     body.extend(text.map(|text| (key.to_owned(), Value::from(text))));
                 }
                 let body = Value::Object(body);
                 let new_key: NewKey = remote.send_json(Method::POST, "api/keys", &body).await?;
+                if json {
+                    return print_line(&serde_json::to_string_pretty(&new_key)?);
+                }
                 print_line(&new_key.key)
             }
             Self::Rotate { name } => {
@@ -132,7 +208,7 @@ async fn set_enabled(remote: &RemoteGateway, name: &str, enabled: bool) -> anyho
     let path = format!("api/keys/{name}");
     let body = json!({"enabled": enabled});
     let key: KeyView = remote.send_json(Method::PUT, &path, &body).await?;
-    print_line(&format_key(&key))
+    print_keys(&[key])
 }
 
 async fn set_required(remote: &RemoteGateway, required: bool) -> anyhow::Result<()> {
@@ -151,36 +227,58 @@ fn describe_requirement(view: &KeyRequirementView) -> &'static str {
     }
 }
 
-async fn print_list(remote: &RemoteGateway, page: &KeyPage, json: bool) -> anyhow::Result<()> {
+async fn print_list(remote: &RemoteGateway, keys: &[KeyView], json: bool) -> anyhow::Result<()> {
     if json {
-        return print_line(&serde_json::to_string_pretty(&page.keys)?);
+        return print_line(&serde_json::to_string_pretty(keys)?);
     }
-    if page.keys.is_empty() {
+    if keys.is_empty() {
         let view: KeyRequirementView = remote.get(KEY_REQUIREMENT, &[]).await?;
         return print_line(&format!("no keys; {}", describe_requirement(&view)));
     }
-    page.keys
-        .iter()
-        .try_for_each(|key| print_line(&format_key(key)))
+    print_keys(keys)
 }
 
-fn format_key(key: &KeyView) -> String {
-    let state = match (key.enabled, key.expired) {
-        (false, _) => "disabled",
-        (true, true) => "expired",
-        (true, false) => "enabled",
-    };
-    let mut parts = vec![format!("{}: {state}", key.name)];
-    if !key.roles.is_empty() {
-        parts.push(format!("roles {}", key.roles.join(", ")));
+fn print_keys(keys: &[KeyView]) -> anyhow::Result<()> {
+    let mut table = Table::new([
+        "NAME", "STATE", "ROLES", "TOOLS", "LIMITS", "EXPIRES", "SOURCE",
+    ]);
+    for key in keys {
+        let state = match (key.enabled, key.expired) {
+            (false, _) => "disabled",
+            (true, true) => "expired",
+            (true, false) => "enabled",
+        };
+        let tools = match &key.tools {
+            Some(tools) if tools.is_empty() => "none".to_owned(),
+            Some(tools) => tools.join(", "),
+            None => "all".to_owned(),
+        };
+        let expiry = key.expires_at.as_deref();
+        table.push([
+            key.name.as_str().into(),
+            Cell::from(state).tone(Tone::of_state(state)),
+            key.roles.join(", ").into(),
+            tools.into(),
+            describe_limits(key).into(),
+            Cell::whole(expiry.map_or_else(|| "never".to_owned(), format_time)),
+            key.source.as_str().into(),
+        ]);
     }
-    match &key.tools {
-        Some(tools) if tools.is_empty() => parts.push("no tools".to_owned()),
-        Some(tools) => parts.push(format!("tools {}", tools.join(", "))),
-        None => {}
+    table.print("no keys")
+}
+
+fn describe_limits(key: &KeyView) -> String {
+    let mut limits: Vec<String> = key.rate_limit.iter().cloned().collect();
+    limits.extend(
+        key.max_in_flight
+            .map(|number| format!("{number} in flight")),
+    );
+    if let Some(BudgetView { calls, usd, per }) = &key.budget {
+        let per = per
+            .as_ref()
+            .map_or_else(String::new, |per| format!("/{per}"));
+        limits.extend(usd.map(|usd| format!("${usd}{per}")));
+        limits.extend(calls.map(|calls| format!("{}{per}", count(calls, "call", "calls"))));
     }
-    parts.extend(key.rate_limit.clone());
-    parts.extend(key.expires_at.as_ref().map(|end| format!("until {end}")));
-    parts.push(format!("from {}", key.source));
-    parts.join("; ")
+    limits.join(", ")
 }

@@ -25,6 +25,9 @@ use crate::local_socket::{LocalListener, SocketOwner};
 use crate::store_key::StoreKeyFlags;
 use crate::telemetry::{LogSettings, TraceExport};
 
+/// Maximum time to wait for servers before the address of the web page is printed.
+const MAX_ANNOUNCEMENT_DELAY: Duration = Duration::from_secs(10);
+
 /// Maximum time for in-flight requests and calls to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -83,16 +86,13 @@ impl ServeCommand {
             &data_dir,
         )?;
         let has_key = !plain_key.is_off();
-        if config.listen.public_url.is_some() && !has_key {
-            bail!(
-                "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; remove `admin_key = \"off\"`"
-            );
-        }
+        check_public_url(&config.listen, has_key)?;
         let listener = self.bind(&config, has_key).await?;
         let address = listener.local_addr()?;
 
         let guard = HostGuard::new(&config.listen, address);
-        let login = plain_key.login_link(&page_url(&config.listen, address));
+        let page = page_url(&config.listen, address);
+        let page = plain_key.login_link(&page).unwrap_or(page);
         let mut signals = ShutdownSignals::new()?;
         let files = GatewayFiles {
             selection: self.config.selection(),
@@ -125,7 +125,6 @@ impl ServeCommand {
             .await?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
-        print_login_link(login.as_deref());
 
         let listeners = Listeners {
             tcp: Some(listener),
@@ -133,8 +132,10 @@ impl ServeCommand {
         };
         let server = http::serve(listeners, app, stop.clone());
         tokio::pin!(server);
+        let announcement = announce_page(&gateway, &page);
         tokio::select! {
             () = &mut server => {}
+            () = announcement => {}
             () = signals.recv() => {}
         }
         tracing::info!(
@@ -175,6 +176,16 @@ impl ServeCommand {
             format!("cannot listen on {address}; if another gateway is running, stop it or use `--port 0` to pick a free port")
         })
     }
+}
+
+/// Fails if others can reach the gateway without an admin key.
+fn check_public_url(listen: &ListenSettings, has_key: bool) -> anyhow::Result<()> {
+    if listen.public_url.is_some() && !has_key {
+        bail!(
+            "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; remove `admin_key = \"off\"`"
+        );
+    }
+    Ok(())
 }
 
 /// Listens on the socket in the data directory. The gateway does without where that is not possible.
@@ -224,12 +235,25 @@ fn page_url(listen: &ListenSettings, address: SocketAddr) -> String {
     public.unwrap_or_else(|| format!("http://{local}"))
 }
 
-/// Prints the login link if standard error is a terminal. Otherwise the key could end up in a log file.
-fn print_login_link(login: Option<&str>) {
-    let mut output = std::io::stderr();
-    if let Some(link) = login.filter(|_| output.is_terminal()) {
-        let _ = writeln!(output, "\nopen {link}\n");
+/// Prints the address of the web page, with the login, if standard error is a terminal. Otherwise the key
+/// could end up in a log file. Waits until the servers have started, so that it is not lost among their lines.
+/// Does not end, so that it can be waited for beside the server.
+async fn announce_page(gateway: &Gateway, page: &str) {
+    if !std::io::stderr().is_terminal() {
+        return std::future::pending().await;
     }
+    let settled = tokio::time::timeout(MAX_ANNOUNCEMENT_DELAY, gateway.wait_until_settled()).await;
+    let mut text = String::from("\n");
+    if settled.is_err() {
+        let entries = gateway.servers().list().into_iter();
+        let starting = entries.filter(|entry| !entry.status().state.is_settled());
+        let names: Vec<String> = starting
+            .map(|entry| entry.server.name.to_string())
+            .collect();
+        text.push_str(&format!("still starting: {}\n", names.join(", ")));
+    }
+    let _ = writeln!(std::io::stderr(), "{text}open {page}\n");
+    std::future::pending().await
 }
 
 fn log_finding(finding: &ConfigFinding) {

@@ -1,15 +1,15 @@
-//! `toolgate servers`: shows the servers, what their processes use, and how these are isolated.
+//! `toolgate servers`: shows the servers, what their processes use, and how these are isolated; adds,
+//! removes and restarts them.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use toolgate_core::plural::count;
 
-use super::print_line;
+use super::output::{Cell, Table, Tone, print_line};
+use super::server_changes::{AddCommand, remove, restart, show_logs};
 use super::target::{CommandTarget, TargetFlags};
-use crate::http::admin::process_usage::ProcessUsageView;
 use crate::http::admin::sandbox::SandboxView;
-use crate::remote::{ServerSummary, format_state};
+use crate::remote::ServerSummary;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServersCommand {
@@ -26,6 +26,23 @@ enum Action {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Add a server to a running gateway, which keeps it across restarts
+    Add(AddCommand),
+    /// Remove a server from a running gateway
+    Remove {
+        /// Name of the server
+        name: String,
+    },
+    /// Restart a server of a running gateway, or connect to it again; waits until it is up
+    Restart {
+        /// Name of the server
+        name: String,
+    },
+    /// Print the last output of a server's process on standard error
+    Logs {
+        /// Name of the server
+        name: String,
     },
     /// Show which measures isolate the process of a stdio server on this machine, and which do not
     ///
@@ -45,6 +62,10 @@ impl ServersCommand {
         target
             .run_with(async |target| match action {
                 Action::List { json } => list(target, json).await,
+                Action::Add(add) => add.run(target.remote()?).await,
+                Action::Remove { name } => remove(target.remote()?, &name).await,
+                Action::Restart { name } => restart(target.remote()?, &name).await,
+                Action::Logs { name } => show_logs(target.remote()?, &name).await,
                 Action::Sandbox { name, json } => show_sandbox(target, &name, json).await,
             })
             .await
@@ -58,18 +79,21 @@ async fn list(target: &CommandTarget, json: bool) -> anyhow::Result<ExitCode> {
         print_line(&serde_json::to_string_pretty(&servers)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let width = servers.iter().map(|server| server.name.len()).max();
-    let width = width.unwrap_or(0).min(40);
+    let mut table = Table::new([
+        "NAME",
+        "STATE",
+        "TOOLS",
+        "CPU",
+        "MEMORY",
+        "PROCESSES",
+        "FILES",
+        "RESTARTS",
+        "REASON",
+    ]);
     for server in &servers {
-        print_line(&format!(
-            "{:width$}  {}",
-            server.name,
-            describe_server(server)
-        ))?;
+        table.push(row(server));
     }
-    if servers.is_empty() {
-        print_line("no servers")?;
-    }
+    table.print("no servers; add one with `toolgate servers add`")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -103,30 +127,25 @@ fn print_sandbox(sandbox: &SandboxView) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn describe_server(server: &ServerSummary) -> String {
-    let state = format_state(&server.state, server.reason.as_deref());
-    let tools = count(server.tools as u64, "tool", "tools");
-    let usage = server.process_usage.as_ref().map(describe_usage);
-    let parts = [state, tools].into_iter().chain(usage.unwrap_or_default());
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-/// Describes what is known, and neither processes nor restarts that do not exist.
-fn describe_usage(usage: &ProcessUsageView) -> Vec<String> {
-    let is_running = usage.processes != Some(0);
-    let percent = usage.cpu_percent.filter(|_| is_running);
-    let memory = usage.memory_bytes.filter(|_| is_running);
-    let processes = usage.processes.filter(|_| is_running);
-    let files = usage.open_files.filter(|_| is_running);
-    let restarts = Some(usage.restarts).filter(|restarts| *restarts > 0);
+/// What is not known, or has no processes, is shown as `-`.
+fn row(server: &ServerSummary) -> [Cell; 9] {
+    let usage = server.process_usage.as_ref();
+    let running = usage.filter(|usage| usage.processes != Some(0));
+    let number = |value: Option<String>| Cell::number(value.unwrap_or_else(|| "-".to_owned()));
+    let memory = running.and_then(|usage| usage.memory_bytes);
+    let memory = memory.map(|bytes| format!("{} MiB", bytes.div_ceil(1024 * 1024)));
+    let percent = running.and_then(|usage| usage.cpu_percent);
+    let processes = running.and_then(|usage| usage.processes);
+    let files = running.and_then(|usage| usage.open_files);
     [
-        percent.map(|percent| format!("{percent:.1} % CPU")),
-        memory.map(|bytes| format!("{} MiB of memory", bytes.div_ceil(1024 * 1024))),
-        processes.map(|processes| count(processes, "process", "processes")),
-        files.map(|files| count(files, "open file", "open files")),
-        restarts.map(|restarts| count(restarts, "restart", "restarts")),
+        server.name.as_str().into(),
+        Cell::from(server.state.as_str()).tone(Tone::of_state(&server.state)),
+        Cell::number(server.tools),
+        number(percent.map(|percent| format!("{percent:.1}%"))),
+        number(memory),
+        number(processes.map(|processes| processes.to_string())),
+        number(files.map(|files| files.to_string())),
+        number(usage.map(|usage| usage.restarts.to_string())),
+        server.reason.as_deref().unwrap_or_default().into(),
     ]
-    .into_iter()
-    .flatten()
-    .collect()
 }

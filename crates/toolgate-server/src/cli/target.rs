@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use toolgate::registry::RegistryEntry;
 use toolgate::{Arguments, Caller, Gateway, ServerState, ToolCall};
 use toolgate_core::Config;
+use toolgate_core::name::ServerName;
 use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::scope::Filters;
 use url::Url;
 
-use super::print_error;
+use super::output::{print_error, print_note};
 use super::signals::ShutdownSignals;
 use crate::files::{self, ConfigSelection};
 use crate::http::admin::explain::{self, ExplanationView};
@@ -26,6 +27,9 @@ use crate::remote::{self, RemoteGateway, ServerSummary, format_state};
 
 /// Time after which the user is told which server the command waits for.
 const SLOW_START_NOTICE: Duration = Duration::from_secs(3);
+/// Maximum time to wait for the servers of a running gateway to start.
+const MAX_START_WAIT: Duration = Duration::from_secs(120);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetFlags {
@@ -42,7 +46,7 @@ pub(super) struct TargetFlags {
 #[derive(Debug, clap::Args)]
 pub(super) struct RemoteFlags {
     /// URL of the running gateway [default: the one that uses the data directory, else http://127.0.0.1:8080]
-    #[arg(long, env = "TOOLGATE_URL", global = true)]
+    #[arg(long, env = "TOOLGATE_URL", global = true, value_parser = parse_gateway_url)]
     url: Option<Url>,
 }
 
@@ -71,6 +75,21 @@ impl RemoteFlags {
             key => key,
         };
         RemoteGateway::new(url, key)
+    }
+}
+
+/// Parses the URL of a gateway; `http://` may be left out.
+fn parse_gateway_url(text: &str) -> Result<Url, String> {
+    let full = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("http://{text}")
+    };
+    let url = Url::parse(&full).map_err(|error| error.to_string())?;
+    if matches!(url.scheme(), "http" | "https") {
+        Ok(url)
+    } else {
+        Err("the URL of a gateway starts with http:// or https://".to_owned())
     }
 }
 
@@ -122,11 +141,42 @@ impl TargetFlags {
     }
 }
 
+/// Waits until the servers of a running gateway that a command needs have been up once or have failed.
+async fn wait_until_started(remote: &RemoteGateway, tool: Option<&str>) {
+    let started = tokio::time::Instant::now();
+    let mut has_told = false;
+    // Without permission to read the states of servers, the command does without.
+    while let Ok(servers) = remote.list_servers().await {
+        let is_needed = |server: &&ServerSummary| {
+            let name = ServerName::parse(&server.name);
+            let is_named =
+                |tool| name.is_ok_and(|name| strip_server_prefixes(tool, &name).next().is_some());
+            server.is_starting() && tool.is_none_or(is_named)
+        };
+        let starting: Vec<&str> = servers
+            .iter()
+            .filter(is_needed)
+            .map(|server| server.name.as_str())
+            .collect();
+        if starting.is_empty() || started.elapsed() > MAX_START_WAIT {
+            return;
+        }
+        if !has_told && started.elapsed() > SLOW_START_NOTICE {
+            has_told = true;
+            print_note(&format!("waiting for {} to start …", starting.join(", ")));
+        }
+        tokio::time::sleep(START_POLL_INTERVAL).await;
+    }
+}
+
 impl CommandTarget {
     /// Waits until the servers that a command needs have connected or failed: those that the tool name
     /// may refer to, or all.
     pub(super) async fn wait_until_ready(&self, tool: Option<&str>) {
-        let Self::Local(gateway) = self else { return };
+        let gateway = match self {
+            Self::Local(gateway) => gateway,
+            Self::Remote(remote) => return wait_until_started(remote, tool).await,
+        };
         let all = gateway.servers().list();
         let candidates: Vec<_> = match tool {
             Some(tool) => all
@@ -192,6 +242,16 @@ impl CommandTarget {
         }
     }
 
+    /// Returns the running gateway, for what a gateway of the command alone has no use for.
+    pub(super) fn remote(&self) -> anyhow::Result<&RemoteGateway> {
+        match self {
+            Self::Remote(remote) => Ok(remote),
+            Self::Local(_) => {
+                bail!("this needs a running gateway; leave out --config, and edit the file instead")
+            }
+        }
+    }
+
     /// Lists all servers and what their processes use.
     pub(super) async fn list_servers(&self) -> anyhow::Result<Vec<ServerSummary>> {
         let gateway = match self {
@@ -209,6 +269,7 @@ impl CommandTarget {
                 state: status.state.as_str().to_owned(),
                 reason: status.reason.clone(),
                 tools: listing.map_or(0, |listing| listing.tools.len()),
+                has_connected: status.session.is_some(),
                 process_usage: servers.process_usage(&entry.server).map(Into::into),
             }
         };

@@ -1,5 +1,6 @@
 //! `toolgate tools list|describe|explain|call`: works with tools from the command line.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::process::ExitCode;
 
@@ -8,16 +9,18 @@ use clap::Subcommand;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate::Arguments;
+use toolgate_core::name::ServerName;
+use toolgate_core::pattern::strip_server_prefixes;
 
+use super::names::suggest;
+use super::output::{Cell, Table, Tone, print_error, print_line};
 use super::target::{CommandTarget, TargetFlags};
-use super::{print_error, print_line};
 use crate::http::admin::explain::{ExplanationView, UnmatchedFilterView};
 use crate::http::admin::tools::ToolEntry;
 use crate::http::execute::{MessageContent, MessagePart, ToolMessage};
 use crate::remote::is_forbidden;
 
-/// Maximum length of a description in a list.
-const SUMMARY_CHARS: usize = 90;
+const LIST_COMMAND: &str = "toolgate tools list";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ToolsCommand {
@@ -104,6 +107,9 @@ impl Action {
                 json,
             } => {
                 let mut tools = target.list_tools().await?;
+                if let Some(server) = &server {
+                    check_server(target, &tools, server).await?;
+                }
                 let wanted = search.unwrap_or_default().to_lowercase();
                 tools.retain(|tool| {
                     server.as_ref().is_none_or(|server| *server == tool.server)
@@ -111,7 +117,8 @@ impl Action {
                             || first_line(tool).to_lowercase().contains(&wanted))
                 });
                 print_list(&tools, json)?;
-                print_unavailable_servers(target).await;
+                let is_listed = |name: &str| server.as_deref().is_none_or(|server| server == name);
+                print_unavailable_servers(target, is_listed).await;
             }
             Self::Describe { name, json } => {
                 print_tool(find_tool(&target.list_tools().await?, &name)?, json)?
@@ -138,7 +145,7 @@ impl Action {
                 let message = target.call(&name, arguments).await?;
                 print_tool_message(&message, json)?;
                 if message.is_error {
-                    print_unavailable_servers(target).await;
+                    explain_failure(target, &name).await;
                 }
                 return Ok(ExitCode::from(u8::from(message.is_error)));
             }
@@ -147,11 +154,11 @@ impl Action {
     }
 }
 
-/// Prints the unavailable servers and their states to standard error.
-async fn print_unavailable_servers(target: &CommandTarget) {
+/// Prints the states of those unavailable servers that concern the command to standard error.
+async fn print_unavailable_servers(target: &CommandTarget, concerns: impl Fn(&str) -> bool) {
     match target.unavailable_servers().await {
         Ok(servers) => {
-            for (name, state) in servers {
+            for (name, state) in servers.iter().filter(|(name, _)| concerns(name)) {
                 print_error(&anyhow::anyhow!("server `{name}` is {state}"));
             }
         }
@@ -161,23 +168,54 @@ async fn print_unavailable_servers(target: &CommandTarget) {
     }
 }
 
+/// Tells if the server of a tool whose call failed is unavailable.
+async fn explain_failure(target: &CommandTarget, name: &str) {
+    let is_server_of_tool = |server: &str| {
+        let server = ServerName::parse(server);
+        server.is_ok_and(|server| strip_server_prefixes(name, &server).next().is_some())
+    };
+    print_unavailable_servers(target, is_server_of_tool).await;
+}
+
+/// Fails for the name of a server that does not exist.
+async fn check_server(
+    target: &CommandTarget,
+    tools: &[ToolEntry],
+    name: &str,
+) -> anyhow::Result<()> {
+    if tools.iter().any(|tool| tool.server == name) {
+        return Ok(());
+    }
+    let servers = match target.list_servers().await {
+        Ok(servers) => servers.into_iter().map(|server| server.name).collect(),
+        Err(error) if is_forbidden(&error) => {
+            let servers: BTreeSet<String> = tools.iter().map(|tool| tool.server.clone()).collect();
+            servers
+        }
+        Err(error) => return Err(error),
+    };
+    if servers.contains(name) {
+        return Ok(());
+    }
+    let known = servers.iter().map(String::as_str);
+    let hint = suggest(name, known, "toolgate servers list");
+    bail!("there is no server `{name}`; {hint}")
+}
+
 fn print_list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
     if json {
         return print_line(&serde_json::to_string_pretty(tools)?);
     }
-    let width = tools
-        .iter()
-        .map(|tool| tool.alias.len())
-        .max()
-        .unwrap_or(0)
-        .min(40);
+    let mut table = Table::new(["NAME", "VERDICT", "DESCRIPTION"]);
     for tool in tools {
-        print_line(&format!("{:width$}  {}", tool.alias, summary(tool)))?;
+        let verdict = format!("{:?}", tool.verdict).to_lowercase();
+        table.push([
+            tool.alias.as_str().into(),
+            Cell::from(verdict.as_str()).tone(Tone::of_state(&verdict)),
+            first_line(tool).into(),
+        ]);
     }
-    if tools.is_empty() {
-        print_line("no tools")?;
-    }
-    Ok(())
+    table.print("no tools")
 }
 
 fn print_tool(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
@@ -269,7 +307,13 @@ fn find_tool<'t>(tools: &'t [ToolEntry], name: &str) -> anyhow::Result<&'t ToolE
         .collect();
     match found.as_slice() {
         [tool] => Ok(tool),
-        [] => bail!("unknown tool `{name}`; list all tools with `toolgate tools list`"),
+        [] => {
+            let aliases = tools.iter().map(|tool| tool.alias.as_str());
+            bail!(
+                "unknown tool `{name}`; {}",
+                suggest(name, aliases, LIST_COMMAND)
+            )
+        }
         several => {
             let names: Vec<&str> = several.iter().map(|tool| tool.alias.as_str()).collect();
             bail!("`{name}` is ambiguous; it matches {}", names.join(", "))
@@ -316,15 +360,6 @@ fn pretty_json(raw: &RawValue) -> String {
         Ok(value) => format!("{value:#}"),
         // Nested too deeply to be parsed.
         Err(_) => raw.get().to_owned(),
-    }
-}
-
-/// Returns the first line of the description, shortened to fit beside the name.
-fn summary(tool: &ToolEntry) -> String {
-    let line = first_line(tool);
-    match line.char_indices().nth(SUMMARY_CHARS) {
-        Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
-        None => line.to_owned(),
     }
 }
 

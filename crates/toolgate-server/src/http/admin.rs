@@ -20,11 +20,15 @@ pub(crate) mod roles;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod stats;
+pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod virtual_servers;
 
+use std::time::Duration;
+
 use axum::Json;
 use serde::Serialize;
+use toolgate_core::config::ConfigDuration;
 use utoipa::ToSchema;
 
 /// Confirmation of a deletion.
@@ -38,6 +42,11 @@ pub(crate) struct Deleted {
 #[utoipa::path(get, path = "/api/openapi.json", tag = "api", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(super::router::openapi())
+}
+
+/// Formats a duration as it is written in configuration files.
+fn format_duration(duration: Duration) -> String {
+    ConfigDuration(duration).to_string()
 }
 
 /// Formats milliseconds since the Unix epoch as RFC 3339.

@@ -125,6 +125,9 @@ pub(crate) async fn ready(
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(app): State<App>) -> impl IntoResponse {
     app.gateway().servers().refresh_process_usage().await;
+    if let Err(error) = app.gateway().approvals().count_waiting().await {
+        tracing::warn!(%error, "cannot count the approvals that wait for a decision");
+    }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], app.gateway().metrics())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolgate::metrics::Bound;
+use toolgate::metrics::{Bound, resident_memory};
 use toolgate::{Gateway, Load, LoadLevel};
 
 use super::connections::Connections;
@@ -99,12 +99,6 @@ impl Measurement {
     }
 }
 
-/// Returns the resident memory of the process.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    kilobytes(&status, "VmRSS:")
-}
-
 /// Returns the memory that the process may use: that of its container, or of the machine.
 fn available_memory(root: &Path) -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
@@ -122,7 +116,7 @@ fn available_memory(root: &Path) -> Option<u64> {
     unified.chain(legacy).chain(machine).min()
 }
 
-/// Returns the value of a line such as `VmRSS:   1234 kB` in bytes.
+/// Returns the value of a line such as `MemTotal:   1234 kB` in bytes.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -101,6 +101,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::audit::status))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))
+        .routes(routes!(admin::status::get))
         .routes(routes!(admin::problems::list))
         .routes(routes!(admin::openapi))
         .routes(routes!(health::metrics))

@@ -13,7 +13,7 @@ async fn servers_are_shown_with_config_and_capabilities() {
     let entry = gate.wait_for_state("zoo", "healthy").await;
     let config = &entry["config"];
     assert_eq!(config["connection_type"], "stdio");
-    assert_eq!(config["tool_execution_timeout"], 45.0);
+    assert_eq!(config["tool_execution_timeout"], "45s");
     assert_eq!(
         config["stdio_config"]["envs"],
         serde_json::json!(["TOKEN=***", "OTHER=env.HOME"])

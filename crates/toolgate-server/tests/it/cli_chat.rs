@@ -1,90 +1,26 @@
-//! `toolgate chat` in a terminal emulated by `script`: deciding calls and interrupting answers.
+//! `toolgate chat` on a terminal: editing prompts, deciding calls, commands, and interrupting answers.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Reply, ScriptedModel};
 
 use crate::agent::{add_call, start_gate};
 use crate::gate::{TestGate, WAIT_TIMEOUT};
+use crate::terminal::Terminal;
 
-struct Terminal {
-    child: Child,
-    keys: ChildStdin,
-    screen: ChildStdout,
-    /// Output that no `wait_for` has consumed yet.
-    shown: String,
-}
-
-impl Terminal {
-    fn open(gate: &TestGate) -> Self {
-        let toolgate = env!("CARGO_BIN_EXE_toolgate");
-        let command = format!("exec {toolgate} chat --url {} --model openai/m", gate.url);
-        let mut child = Command::new("script")
-            .args([
-                "--quiet",
-                "--flush",
-                "--return",
-                "--command",
-                &command,
-                "/dev/null",
-            ])
-            .env_clear()
-            .env("PATH", env!("PATH"))
-            .env("HOME", gate.folder.path())
-            .env("SHELL", "/bin/sh")
-            .env("TERM", "dumb")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("`script` of util-linux is not installed");
-        Self {
-            keys: child.stdin.take().unwrap(),
-            screen: child.stdout.take().unwrap(),
-            child,
-            shown: String::new(),
-        }
-    }
-
-    /// Waits until the text is shown and returns the output before it.
-    async fn wait_for(&mut self, text: &str) -> String {
-        let found = tokio::time::timeout(WAIT_TIMEOUT, async {
-            loop {
-                if let Some(position) = self.shown.find(text) {
-                    let before = self.shown[..position].to_owned();
-                    self.shown.drain(..position + text.len());
-                    return before;
-                }
-                let mut piece = [0; 4096];
-                let read = self.screen.read(&mut piece).await.unwrap();
-                assert!(
-                    read > 0,
-                    "the program ended before {text:?}: {}",
-                    self.shown
-                );
-                self.shown += &String::from_utf8_lossy(&piece[..read]);
-            }
-        });
-        let found = found.await;
-        found.unwrap_or_else(|_| panic!("{text:?} is not shown: {}", self.shown))
-    }
-
-    async fn type_keys(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).await.unwrap();
-        self.keys.flush().await.unwrap();
-    }
+fn open_chat(gate: &TestGate, term: &str, env: &[(&str, &str)]) -> Terminal {
+    let url = gate.url.strip_prefix("http://").unwrap();
+    let args = ["chat", "--url", url, "--model", "openai/m"];
+    Terminal::open(gate.folder.path(), term, &args, env)
 }
 
 fn echo_call(id: &str) -> (String, &'static str, Value) {
     (id.to_owned(), "zoo_echo", json!({"x": 1}))
 }
 
-const QUESTION: &str = "Run it? [y] once, [s] always in this conversation, [n] no: ";
+const QUESTION: &str = "[r] no, with a reason: ";
 
 #[tokio::test]
 async fn user_decides_calls_and_interrupts_answers() {
@@ -102,7 +38,7 @@ async fn user_decides_calls_and_interrupts_answers() {
         Reply::text("Still here."),
     ]);
     let gate = start_gate(&model, "[\"add\"]", "").await;
-    let mut terminal = Terminal::open(&gate);
+    let mut terminal = open_chat(&gate, "dumb", &[]);
     terminal.wait_for("> ").await;
     terminal.type_keys("first\n").await;
     let before = terminal.wait_for(QUESTION).await;
@@ -139,6 +75,139 @@ async fn user_decides_calls_and_interrupts_answers() {
     assert!(sent.contains("fourth") && !sent.contains("fifth"), "{sent}");
     terminal.wait_for("> ").await;
     terminal.type_keys("\x04").await;
-    let ended = tokio::time::timeout(WAIT_TIMEOUT, terminal.child.wait()).await;
-    assert_eq!(ended.unwrap().unwrap().code(), Some(0));
+    let (code, _) = terminal.finish().await;
+    assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn prompts_are_edited_recalled_and_commands_run() {
+    let long_text = "first line\nsecond line\nthird line";
+    let model = ScriptedModel::start_strict(vec![
+        Reply::calls([("c1".to_owned(), "zoo_say", json!({"text": long_text}))]),
+        Reply::text("Said."),
+        Reply::text("Again."),
+        Reply::calls([echo_call("c2")]),
+        Reply::text("Edited."),
+        Reply::calls([echo_call("c3")]),
+        Reply::text("Refused."),
+        Reply::text("Other."),
+    ]);
+    let gate = start_gate(&model, "[\"say\"]", "").await;
+    let mut terminal = open_chat(&gate, "xterm", &[]);
+    terminal.wait_for("> ").await;
+    // Left three times: `helo` becomes `hello`.
+    terminal.type_keys("helo\u{1b}[Dl\r").await;
+    let before = terminal.wait_for("Said.").await;
+    assert!(
+        before.contains("first line… (3 lines; /result shows all)"),
+        "{before}"
+    );
+    // Once, among the arguments.
+    assert_eq!(before.matches("third line").count(), 1, "{before}");
+    assert_eq!(last_prompt(&model), "hello");
+    terminal.wait_for("> ").await;
+    // Up recalls the prompt.
+    terminal.type_keys("\u{1b}[A\r").await;
+    terminal.wait_for("Again.").await;
+    assert_eq!(last_prompt(&model), "hello");
+    for (line, expected) in [
+        ("/result", "third line"),
+        ("/run", "zoo_say"),
+        ("/help", "/model [NAME]"),
+        ("/tools add", "zoo_add"),
+        ("/modle", "did you mean `/model`?"),
+        ("/model", "openai/m"),
+    ] {
+        terminal.wait_for("> ").await;
+        terminal.type_keys(&format!("{line}\r")).await;
+        terminal.wait_for("\n").await;
+        terminal.wait_for(expected).await;
+    }
+    terminal.wait_for("> ").await;
+    terminal.type_keys("edit it\r").await;
+    terminal.wait_for(QUESTION).await;
+    terminal.type_keys("e\r").await;
+    terminal.wait_for("Arguments: ").await;
+    // Replaces what is there: Ctrl-U deletes to the beginning of the line.
+    terminal.type_keys("\u{15}{\"x\": 2}\r").await;
+    terminal.wait_for("Edited.").await;
+    let sent = model.turns().last().unwrap().body["messages"].to_string();
+    assert!(
+        sent.contains("\\\"x\\\": 2") || sent.contains("\\\"x\\\":2"),
+        "{sent}"
+    );
+    terminal.wait_for("> ").await;
+    terminal.type_keys("refuse it\r").await;
+    terminal.wait_for(QUESTION).await;
+    terminal.type_keys("r\r").await;
+    terminal.wait_for("Reason: ").await;
+    terminal.type_keys("not on Mondays\r").await;
+    terminal.wait_for("Refused.").await;
+    let sent = model.turns().last().unwrap().body["messages"].to_string();
+    assert!(sent.contains("not on Mondays"), "{sent}");
+    terminal.wait_for("> ").await;
+    terminal.type_keys("/new\r").await;
+    terminal.wait_for("new conversation").await;
+    terminal.wait_for("> ").await;
+    // Ctrl-C clears the line, but does not quit.
+    terminal.type_keys("never sent\u{3}").await;
+    terminal.wait_for("press Ctrl-D to quit").await;
+    terminal.wait_for("> ").await;
+    terminal.type_keys("fresh\r").await;
+    terminal.wait_for("Other.").await;
+    let messages = model.turns().last().unwrap().body["messages"].clone();
+    assert_eq!(messages.as_array().unwrap().len(), 1, "{messages}");
+    terminal.wait_for("> ").await;
+    terminal.type_keys("\u{4}").await;
+    let (code, _) = terminal.finish().await;
+    assert_eq!(code, Some(0));
+}
+
+fn last_prompt(model: &ScriptedModel) -> String {
+    let turns = model.turns();
+    let messages = turns.last().unwrap().body["messages"].as_array().cloned();
+    let is_user = |message: &&Value| message["role"] == "user";
+    let messages = messages.unwrap();
+    let prompt = messages.iter().rev().find(is_user).unwrap();
+    prompt["content"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn caller_who_may_not_approve_waits_for_the_approver() {
+    let model = ScriptedModel::start_strict(vec![
+        Reply::calls([echo_call("c1")]),
+        Reply::text("Allowed."),
+        Reply::calls([("c2".to_owned(), "zoo_echo", json!({"x": 2}))]),
+        Reply::text("Not allowed."),
+    ]);
+    let key = "tg-a-caller-that-is-no-approver-00000000000000";
+    let extra = format!(
+        "[keys.alice]\nkey = {key:?}\n[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n"
+    );
+    let gate = start_gate(&model, "[\"*\"]", &extra).await;
+    let mut terminal = open_chat(&gate, "xterm", &[("TOOLGATE_KEY", key)]);
+    for (decision, answer) in [
+        (json!({"decision": "approve"}), "Allowed."),
+        (
+            json!({"decision": "deny", "reason": "too early"}),
+            "Not allowed.",
+        ),
+    ] {
+        terminal.wait_for("> ").await;
+        terminal.type_keys("go\r").await;
+        let before = terminal.wait_for("waits for an approver; approval ").await;
+        assert!(!before.contains("Run it?"), "{before}");
+        let id = terminal.wait_for("]").await;
+        let path = format!("/api/approvals/{id}");
+        let decided = gate
+            .post(&path, &decision.to_string(), Default::default())
+            .await;
+        assert_eq!(decided.status(), 200);
+        terminal.wait_for(answer).await;
+    }
+    let sent = model.turns().last().unwrap().body["messages"].to_string();
+    assert!(sent.contains("too early"), "{sent}");
+    terminal.wait_for("> ").await;
+    terminal.type_keys("\u{4}").await;
+    assert_eq!(terminal.finish().await.0, Some(0));
 }

@@ -70,8 +70,8 @@ async fn server_can_be_added_changed_and_removed() {
     let (status, changed) =
         send(&gate, Method::PUT, &format!("/api/mcp/client/{id}"), &patch).await;
     assert_eq!(
-        (status, changed["config"]["tool_execution_timeout"].as_f64()),
-        (StatusCode::OK, Some(7.0)),
+        (status, changed["config"]["tool_execution_timeout"].as_str()),
+        (StatusCode::OK, Some("7s")),
         "{changed}"
     );
     let message = gate.call("zoo_add", "{}").await;
@@ -326,7 +326,7 @@ async fn servers_reconnect_and_settings_change() {
     let path = "/api/settings/mcp/tool-manager-config";
     assert_eq!(
         gate.json(path).await,
-        json!({"max_agent_depth": 10, "tool_execution_timeout": 30.0, "disable_auto_tool_inject": false, "code_mode_binding_level": "server"})
+        json!({"max_agent_depth": 10, "tool_execution_timeout": "30s", "disable_auto_tool_inject": false, "code_mode_binding_level": "server"})
     );
     let (status, set) = send(
         &gate,
@@ -336,8 +336,8 @@ async fn servers_reconnect_and_settings_change() {
     )
     .await;
     assert_eq!(
-        (status, set["tool_execution_timeout"].as_f64()),
-        (StatusCode::OK, Some(0.2)),
+        (status, set["tool_execution_timeout"].as_str()),
+        (StatusCode::OK, Some("200ms")),
         "{set}"
     );
     let message = gate.call("zoo_sleep", r#"{"ms":60000}"#).await;
@@ -581,9 +581,9 @@ async fn empty_file_during_replacement_removes_nothing() {
     assert_eq!(
         (
             entry["source"].as_str(),
-            entry["config"]["tool_execution_timeout"].as_f64()
+            entry["config"]["tool_execution_timeout"].as_str()
         ),
-        (Some("file+api"), Some(9.0))
+        (Some("file+api"), Some("9s"))
     );
 }
 

@@ -56,6 +56,7 @@ async fn run_demo(flags: &[&str]) -> String {
         "call_closed",
         "done: 2 model calls",
         "/api/runs/run_",
+        "Open the web page: http://127.0.0.1:",
         "nothing was left behind",
     ] {
         assert!(output_text.contains(part), "{part}: {output_text}");

@@ -10,6 +10,9 @@ use toolgate_llm::{FieldError, history};
 use crate::call::{CallError, Outcome};
 use crate::result::Block;
 
+/// Maximum length of a result in an event about its call.
+const MAX_PREVIEW_CHARS: usize = 2000;
+
 /// A call that was executed, or refused with a result for the model.
 #[derive(Clone, Debug)]
 pub(super) struct ExecutedCall {
@@ -152,5 +155,17 @@ impl ExecutedCall {
             "turn": self.turn,
             "ms": self.ms,
         })
+    }
+}
+
+/// Returns the beginning of a call's result or error, to be shown while the run goes on.
+pub(super) fn preview_answer(answer: &Result<Outcome, CallError>) -> String {
+    let text = match answer {
+        Ok(outcome) => outcome.result.text(),
+        Err(error) => error.to_string(),
+    };
+    match text.char_indices().nth(MAX_PREVIEW_CHARS) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
     }
 }

@@ -59,6 +59,30 @@ impl AgentRun {
         }
     }
 
+    /// Counts and logs the end of the run.
+    pub(super) fn report_end(&self, end: &RunEnd) {
+        let stop_reason = end.stop.as_str();
+        self.runs.count_end(stop_reason);
+        let error = end.error.as_ref().map(|error| match error {
+            TurnError::Status { failure, .. } => failure.message.clone(),
+            TurnError::Error(error) => error.to_string(),
+        });
+        tracing::info!(
+            run = self.id,
+            stop_reason,
+            caller = self.record.caller,
+            model = self.record.model,
+            turns = self.iterations,
+            calls = self.executed.len(),
+            pending = end.pending.len(),
+            input_tokens = self.usage.input,
+            output_tokens = self.usage.output,
+            ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            error,
+            "run ended"
+        );
+    }
+
     /// Builds the response of a run that was not streamed.
     pub(super) async fn build_response(&self, end: RunEnd) -> Result<ModelResponse, ModelError> {
         let note = self.run_note(&end);

@@ -94,6 +94,16 @@ impl Runs {
         self.0.slots.resize(queue_limits(config));
     }
 
+    /// Returns the number of runs in progress.
+    pub fn active_count(&self) -> usize {
+        self.0.active.len()
+    }
+
+    /// Counts a run that stopped.
+    pub(super) fn count_end(&self, stop_reason: &'static str) {
+        self.0.engine.count_run(stop_reason);
+    }
+
     /// Takes a slot for a run of a caller.
     pub(super) fn acquire_slot(&self, caller: &Caller) -> Result<Slot, CallError> {
         let engine = &self.0.engine;

@@ -15,6 +15,7 @@ use toolgate_llm::dialect::StreamEncoder;
 use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
 use toolgate_llm::prompt::RequestedToolCall;
 
+use super::call_output::preview_answer;
 use super::event_sender::EventSender;
 use super::resume::ResumeError;
 use super::task::RunStream;
@@ -371,6 +372,7 @@ impl CallHandler {
             .send(RunEventKind::CallEnded { id, name, outcome });
         self.write("toolgate.tool_call.ended", call, |event| {
             event["outcome"] = json!(outcome);
+            event["result"] = json!(preview_answer(answer));
         });
     }
 

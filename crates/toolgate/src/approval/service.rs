@@ -352,6 +352,11 @@ impl ApprovalService {
         self.store.get(id).await
     }
 
+    /// Counts the approvals that wait for a decision.
+    pub(crate) async fn count_waiting(&self) -> Result<i64, StoreError> {
+        self.store.count_waiting(clock::now()).await
+    }
+
     /// Returns all permanent grants, oldest first.
     pub(crate) async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
         self.store.grants().await

@@ -277,6 +277,17 @@ impl ApprovalStore {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
+    /// Counts the pending approvals that have not expired.
+    pub(crate) async fn count_waiting(&self, now: i64) -> Result<i64, StoreError> {
+        let row = sqlx::query(
+            "SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires_at > $1",
+        )
+        .bind(now)
+        .fetch_one(self.store.readers())
+        .await?;
+        Ok(row.try_get(0)?)
+    }
+
     /// Returns the id of the approval behind a permanent grant that covers the call.
     pub(crate) async fn find_grant(
         &self,

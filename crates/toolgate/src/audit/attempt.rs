@@ -1,7 +1,7 @@
 //! A single attempt to call a tool, read a resource or get a prompt, which leaves exactly one record.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use toolgate_core::name::ToolId;
 use toolgate_core::secret::Masker;
@@ -83,6 +83,11 @@ impl Attempt {
         };
         self.intents = self.audit.intents().cloned();
         self.audit.open(update, &mut self.intents).await
+    }
+
+    /// Returns the time since the attempt began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Marks the call as sent, so that it is recorded as charged.

@@ -166,15 +166,52 @@ impl Inner {
         let tool = answer.as_ref().map(|outcome| outcome.tool.clone()).ok();
         let tool = tool.or_else(|| attempt.record.tool_id());
         self.deps.metrics.count_call(tool.as_ref(), code);
-        tracing::debug!(
-            request = attempt.record.request_id,
-            tool = attempt.record.name,
-            origin = attempt.record.origin,
-            outcome = code,
-            "tool call"
-        );
+        self.log_call(&attempt, answer.as_ref().err(), code);
         attempt.close(&answer).await;
         answer
+    }
+
+    /// Logs the end of a call: always if it timed out, else only on request.
+    fn log_call(&self, attempt: &Attempt, error: Option<&CallError>, outcome: &'static str) {
+        let record = &*attempt.record;
+        // Evaluated only if the line is written: calls are frequent.
+        let tool = || match record.tool_id() {
+            Some(tool) => tool.to_string(),
+            None => record.name.clone(),
+        };
+        let ms = u64::try_from(attempt.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (caller, origin) = (record.caller.as_deref(), &record.origin);
+        let request = &record.request_id;
+        if let Some(CallError::Timeout { .. }) = error {
+            tracing::warn!(
+                tool = tool(),
+                caller,
+                origin,
+                ms,
+                request,
+                "tool call timed out"
+            );
+        } else if self.rules.load().log.calls {
+            tracing::info!(
+                tool = tool(),
+                caller,
+                origin,
+                outcome,
+                ms,
+                request,
+                "tool call"
+            );
+        } else {
+            tracing::debug!(
+                tool = tool(),
+                caller,
+                origin,
+                outcome,
+                ms,
+                request,
+                "tool call"
+            );
+        }
     }
 
     /// Describes a tool that exists but is hidden from the caller, for the administrator: which tool

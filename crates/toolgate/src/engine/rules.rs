@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
-    ApprovalSettings, Approvers, ArgumentCheck, KeyConfig, KeyCredential, KeyLimits,
+    ApprovalSettings, Approvers, ArgumentCheck, KeyConfig, KeyCredential, KeyLimits, LogSettings,
     ResultSettings, RunLimits, ScannerSettings, ServerConfig, ServerConnection,
     ToolManagerSettings, VirtualServer,
 };
@@ -38,6 +38,7 @@ pub(super) struct Rules {
     pub(super) agent: RunLimits,
     pub(super) scanner: ScannerSettings,
     pub(super) results: ResultSettings,
+    pub(super) log: LogSettings,
     pub(super) approvals: ApprovalSettings,
     pub(super) limits: CallLimits,
     pub(super) virtual_servers: Vec<VirtualServer>,
@@ -113,6 +114,7 @@ impl Rules {
             agent: config.agent,
             scanner: config.scanner,
             results: config.results,
+            log: config.log,
             approvals: config.permissions.approvals.clone(),
             virtual_servers: config.virtual_servers.clone(),
             limits: CallLimits::new(config, before.map_or(&none, |before| &before.limits)),

@@ -46,6 +46,13 @@ impl<'a> Approvals<'a> {
         }
     }
 
+    /// Counts the approvals that wait for a decision, also for the metrics.
+    pub async fn count_waiting(self) -> Result<i64, StoreError> {
+        let waiting = self.0.approvals.count_waiting().await?;
+        self.0.metrics.set_waiting_approvals(waiting);
+        Ok(waiting)
+    }
+
     /// Returns an approval by id.
     pub async fn get(self, id: &str) -> Result<Option<Approval>, StoreError> {
         match self.0.approvals.get(id).await? {

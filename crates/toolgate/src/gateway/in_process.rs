@@ -156,8 +156,13 @@ impl Settings {
     /// Returns the registry's part of a merged configuration.
     pub(super) fn registry_config(&self, merged: &Config) -> RegistryConfig {
         let locals = self.locals.iter().map(|local| local.server.clone());
+        let mut servers = merged.servers.clone();
+        // Without tools, no server is of any use.
+        for server in &mut servers {
+            server.enabled &= merged.tool_manager.enabled;
+        }
         RegistryConfig {
-            servers: merged.servers.clone(),
+            servers,
             locals: locals.collect(),
             lists: merged.security.clone(),
             style: merged.tool_name_style,

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry as Prometheus;
 
 /// Interval at which a bound that is reached again and again is logged.
@@ -82,8 +81,6 @@ struct BoundLabels {
 
 #[derive(Debug)]
 pub(super) struct BoundMetrics {
-    pub(super) load_level: Gauge,
-    pub(super) sessions: Gauge,
     reached: Family<BoundLabels, Counter>,
     logged: Mutex<HashMap<Bound, LoggedBound>>,
 }
@@ -226,24 +223,12 @@ impl Bound {
 impl BoundMetrics {
     pub(super) fn new(prometheus: &mut Prometheus) -> Self {
         let metrics = Self {
-            load_level: Gauge::default(),
-            sessions: Gauge::default(),
             reached: Family::default(),
             logged: Mutex::default(),
         };
         for bound in Bound::ALL {
             drop(metrics.reached.get_or_create(&BoundLabels::new(bound)));
         }
-        prometheus.register(
-            "load_level",
-            "Load of the gateway: 0 is normal, 1 refuses new sessions, streams, runs and large bodies, 2 everything but probes and the administrator",
-            metrics.load_level.clone(),
-        );
-        prometheus.register(
-            "mcp_sessions",
-            "Open sessions of MCP clients",
-            metrics.sessions.clone(),
-        );
         prometheus.register(
             "bounds_reached",
             "Requests, connections and other work that a bound refused or ended",

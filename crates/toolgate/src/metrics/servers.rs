@@ -20,6 +20,7 @@ pub(super) struct ServerMetrics {
     processes: Family<ServerLabels, Gauge>,
     open_files: Family<ServerLabels, Gauge>,
     restarts: Family<ServerLabels, Counter>,
+    reconnects: Family<ServerLabels, Counter>,
     memory_limit_exceeded: Family<ServerLabels, Counter>,
 }
 
@@ -63,6 +64,11 @@ impl ServerMetrics {
             metrics.restarts.clone(),
         );
         prometheus.register(
+            "server_reconnects",
+            "Connections to a server that replaced a lost one",
+            metrics.reconnects.clone(),
+        );
+        prometheus.register(
             "server_memory_limit_exceeded",
             "Times that a stdio server was stopped because it exceeded its memory limit",
             metrics.memory_limit_exceeded.clone(),
@@ -75,7 +81,13 @@ impl ServerMetrics {
         self.clear();
         for entry in registry.entries() {
             let server = entry.server.name.as_str();
-            self.set_state(server, entry.status().state);
+            let status = entry.status();
+            self.set_state(server, status.state);
+            let labels = ServerLabels {
+                server: server.to_owned(),
+            };
+            let reconnects = self.reconnects.get_or_create(&labels);
+            reconnects.inc_by(status.reconnects);
             if let Some(usage) = registry.process_usage(&entry.server) {
                 self.set_usage(server, &usage);
             }
@@ -89,6 +101,7 @@ impl ServerMetrics {
         self.processes.clear();
         self.open_files.clear();
         self.restarts.clear();
+        self.reconnects.clear();
         self.memory_limit_exceeded.clear();
     }
 

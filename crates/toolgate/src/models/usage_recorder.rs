@@ -209,8 +209,18 @@ impl UsageRecording {
     /// Records that the provider did not respond, or with an error that is not relayed.
     pub(super) fn record_failure(&mut self, result: &Result<Response, ModelError>) {
         match result {
-            Ok(response) => self.record.status = response.status().as_u16(),
-            Err(error) => self.span.record_failure(error),
+            Ok(response) => {
+                self.record.status = response.status().as_u16();
+                self.log_error_status();
+            }
+            Err(error) => {
+                self.span.record_failure(error);
+                if let ModelError::Send(error) = error {
+                    let (provider, model) = (&self.record.provider, &self.record.model);
+                    let request = &self.record.request_id;
+                    tracing::warn!(%provider, %model, %error, request, "request to the provider failed");
+                }
+            }
         }
         "error".clone_into(&mut self.record.outcome);
     }
@@ -219,7 +229,18 @@ impl UsageRecording {
         self.record.status = status;
         if status >= 400 {
             "error".clone_into(&mut self.record.outcome);
+            self.log_error_status();
         }
+    }
+
+    fn log_error_status(&self) {
+        tracing::warn!(
+            provider = self.record.provider,
+            model = self.record.model,
+            status = self.record.status,
+            request = self.record.request_id,
+            "the provider answered with an error"
+        );
     }
 
     pub(crate) fn record_first_byte(&mut self) {
@@ -292,6 +313,14 @@ impl UsageRecording {
     }
 
     pub(crate) fn record_incomplete(&mut self) {
+        if self.record.outcome != "broken" {
+            tracing::warn!(
+                provider = self.record.provider,
+                model = self.record.model,
+                request = self.record.request_id,
+                "the provider's response ended too early"
+            );
+        }
         "broken".clone_into(&mut self.record.outcome);
     }
 }

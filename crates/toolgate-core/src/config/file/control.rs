@@ -182,6 +182,14 @@ pub struct ResultsTable {
     pub output_schema: Option<OnInvalidOutput>,
 }
 
+/// Log of the gateway. Faults and the ends of agent runs are logged in any case.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogTable {
+    /// Whether each tool call is logged with its caller, outcome and duration. Default `false`.
+    pub calls: Option<bool>,
+}
+
 /// Audit log of tool calls.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -9,8 +9,8 @@ use toolgate::audit::AdminAction;
 use toolgate_core::config::{ConfigFormat, Document, import};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Deleted;
 use super::clients::{ClientEntry, client_entry, find_server};
+use super::{Deleted, format_duration};
 use crate::actor::current_actor;
 use crate::configuration::{ChangeError, ConnectionTest, ProbeOutcome};
 use crate::http::App;
@@ -75,8 +75,8 @@ impl ImportOutcome {
 pub(crate) struct ToolManagerView {
     /// Maximum number of tool-calling rounds in an agent run.
     max_agent_depth: u32,
-    /// Timeout of a tool call, in seconds.
-    tool_execution_timeout: f64,
+    /// Timeout of a tool call, such as `30s`.
+    tool_execution_timeout: String,
     /// If true, tools are added to model requests only when a filter header is sent.
     disable_auto_tool_inject: bool,
     /// Layout of code mode's stub files: one per server or one per tool.
@@ -224,11 +224,9 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
     let snapshot = app.configuration().snapshot();
     Json(ToolManagerView {
         max_agent_depth: snapshot.config.tool_manager.max_agent_depth,
-        tool_execution_timeout: snapshot
-            .config
-            .tool_manager
-            .tool_execution_timeout
-            .as_secs_f64(),
+        tool_execution_timeout: format_duration(
+            snapshot.config.tool_manager.tool_execution_timeout,
+        ),
         disable_auto_tool_inject: !snapshot.config.tool_manager.inject_tools,
         code_mode_binding_level: snapshot.config.tool_manager.binding_level.as_str(),
     })

@@ -22,6 +22,7 @@ use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
+use super::format_duration;
 use super::page::PageParams;
 use super::process_usage::ProcessUsageView;
 use super::sandbox::SandboxView;
@@ -105,16 +106,16 @@ struct ClientView {
     allowed_extra_headers: Vec<String>,
     tools_to_execute: Vec<String>,
     tools_to_auto_execute: Vec<String>,
-    /// In seconds; absent if the tool manager's timeout applies.
+    /// Such as `30s`; absent if the tool manager's timeout applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    tool_execution_timeout: Option<f64>,
+    tool_execution_timeout: Option<String>,
     max_in_flight: usize,
     max_queue: usize,
-    /// In seconds.
+    /// Such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    idle_stop: Option<f64>,
+    idle_stop: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     fallback: Option<String>,
@@ -385,14 +386,14 @@ impl ClientView {
             headers,
             tools_to_execute: tool_list_names(&server.lists.execute),
             tools_to_auto_execute: tool_list_names(&server.lists.auto_execute),
-            tool_execution_timeout: server.timeout.map(|timeout| timeout.as_secs_f64()),
+            tool_execution_timeout: server.timeout.map(format_duration),
             allowed_extra_headers: match &server.connection {
                 ServerConnection::Http(http) => http.forwarded_headers.clone(),
                 ServerConnection::Stdio(_) | ServerConnection::InProcess => Vec::new(),
             },
             max_in_flight: server.tuning.max_in_flight,
             max_queue: server.tuning.max_queue,
-            idle_stop: server.tuning.idle_stop.map(|after| after.as_secs_f64()),
+            idle_stop: server.tuning.idle_stop.map(format_duration),
             fallback: server.fallback.as_ref().map(ToString::to_string),
             is_ping_available: server.tuning.ping,
             protocol: server.protocol,

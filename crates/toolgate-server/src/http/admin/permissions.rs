@@ -10,7 +10,7 @@ use toolgate_core::config::{Approver, NameOwner, NameProblem, PermissionSettings
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
-use super::{Deleted, format_time};
+use super::{Deleted, format_duration, format_time};
 use crate::configuration::{ChangeError, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -27,10 +27,10 @@ pub(crate) struct PermissionsView {
     /// Who may decide calls with the verdict `ask`: `admin`, `client`.
     #[schema(value_type = Vec<String>)]
     approval_by: Vec<Approver>,
-    /// Time until a pending approval expires, in seconds.
-    approval_expiry: f64,
-    /// Time that a call waits for a decision before it returns, in seconds.
-    approval_wait: f64,
+    /// Time until a pending approval expires, such as `15m`.
+    approval_expiry: String,
+    /// Time that a call waits for a decision before it returns, such as `10s`.
+    approval_wait: String,
     /// Standing approvals.
     grants: Vec<GrantView>,
     /// `file`, or `api` if the permissions were set through the API.
@@ -108,8 +108,8 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
         default: *default,
         rules: rules.iter().map(RuleView::new).collect(),
         approval_by: approvals.by.iter().collect(),
-        approval_expiry: approvals.expiry.as_secs_f64(),
-        approval_wait: approvals.wait.as_secs_f64(),
+        approval_expiry: format_duration(approvals.expiry),
+        approval_wait: format_duration(approvals.wait),
         grants: grants.into_iter().map(GrantView::new).collect(),
         source: snapshot
             .permissions_source

@@ -27,7 +27,7 @@ use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiBytes, ApiPath, ApiQuery};
 use crate::http::models;
-use crate::http::schema::RunStateSchema;
+use crate::http::schema::{ApprovalStateSchema, RunStateSchema};
 
 /// Identity of a request to `/api/runs`, which determines the runs it can access.
 #[derive(Clone, Debug)]
@@ -77,6 +77,19 @@ pub(crate) struct RunDetail {
     #[schema(required)]
     answer: Option<String>,
     timeline: Vec<RunStepView>,
+    /// Approvals that calls of the run needed, with their states.
+    approvals: Vec<RunApprovalView>,
+}
+
+/// An approval that a call of a run needed.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunApprovalView {
+    id: String,
+    #[schema(value_type = ApprovalStateSchema)]
+    state: &'static str,
+    /// Why it was denied.
+    #[schema(required)]
+    reason: Option<String>,
 }
 
 /// A step of a run: `turn`, `call_opened`, `call_closed`, `call_waits`, `answered`, `resumed` or `ended`.
@@ -177,6 +190,7 @@ pub(crate) async fn get(
 ) -> Result<Json<RunDetail>, ApiError> {
     let RunDetails { record, steps, .. } = find_run(&app, &access, &id).await?;
     let answer = (record.state == RunState::Done).then(|| last_text(&steps));
+    let approvals = run_approvals(&app, &steps).await?;
     let timeline = steps
         .into_iter()
         .map(|RunStep { at, step, .. }| RunStepView {
@@ -187,6 +201,7 @@ pub(crate) async fn get(
         run: RunView::new(record),
         answer: answer.flatten(),
         timeline: timeline.collect(),
+        approvals,
     }))
 }
 
@@ -194,6 +209,35 @@ pub(crate) async fn get(
 fn last_text(steps: &[RunStep]) -> Option<String> {
     let turn = steps.iter().rfind(|step| step.step["kind"] == "turn")?;
     turn.step["text"].as_str().map(str::to_owned)
+}
+
+/// Reads the approvals that the calls of a run needed. Those that were deleted meanwhile are left out.
+async fn run_approvals(app: &App, steps: &[RunStep]) -> Result<Vec<RunApprovalView>, ApiError> {
+    let mut ids: Vec<String> = Vec::new();
+    let waiting = steps
+        .iter()
+        .filter(|step| step.step["kind"] == "call_waits");
+    for step in waiting {
+        let (approvals, _) = waiting_approvals(&step.step);
+        ids.extend(
+            approvals
+                .into_iter()
+                .filter(|id| !ids.contains(id))
+                .collect::<Vec<_>>(),
+        );
+    }
+    let mut views = Vec::new();
+    for id in ids {
+        let approval = app.gateway().approvals().get(&id).await;
+        if let Some(approval) = approval.map_err(ChangeError::Store)? {
+            views.push(RunApprovalView {
+                id,
+                state: approval.state.as_str(),
+                reason: approval.decision.and_then(|decision| decision.reason),
+            });
+        }
+    }
+    Ok(views)
 }
 
 /// Cancel a run, including its tool calls and model request in flight.
@@ -262,10 +306,15 @@ pub(crate) async fn resume(
 fn pending_approvals(steps: &[RunStep], call: &str) -> (Vec<String>, bool) {
     let mut steps = steps.iter().rev().map(|step| &step.step);
     let waiting = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
-    let inner = waiting.and_then(|step| step["inner"].as_array());
+    waiting.map(waiting_approvals).unwrap_or_default()
+}
+
+/// Returns the approvals that a waiting call needs, and whether the call is a script suspended midway.
+fn waiting_approvals(step: &Value) -> (Vec<String>, bool) {
+    let inner = step["inner"].as_array();
     let calls: Vec<&Value> = match inner {
         Some(inner) => inner.iter().collect(),
-        None => waiting.into_iter().collect(),
+        None => vec![step],
     };
     let approvals = calls
         .iter()
