@@ -13,7 +13,7 @@ pub mod hash;
 pub mod header;
 pub mod json;
 pub mod name;
-mod nearest;
+pub mod nearest;
 pub mod pattern;
 pub mod plural;
 pub mod policy;

@@ -6,10 +6,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 const MAX_COMPARED_BYTES: usize = 64;
 
 /// Finds the candidate most similar to `text`, ignoring case, if any is similar enough.
-pub(crate) fn find_nearest<'a>(
-    text: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn find_nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > MAX_COMPARED_BYTES {
         return None;
     }

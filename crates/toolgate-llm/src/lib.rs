@@ -8,8 +8,10 @@
 pub mod body;
 pub mod chat;
 pub mod dialect;
+pub mod endpoint;
 pub mod event;
 mod fields;
+pub mod form;
 pub mod history;
 pub mod messages;
 pub mod observer;
@@ -17,6 +19,7 @@ pub mod price;
 pub mod prompt;
 pub mod provider_tools;
 pub mod responses;
+pub mod token_estimate;
 pub mod tools;
 pub mod turn;
 pub mod upstream;

@@ -4,10 +4,11 @@ mod blocks;
 
 use serde_json::{Value, json};
 
+use super::LOST_THREAD_FIELD;
 use crate::fields::{FieldError, FieldReader, provider_tool_error};
 use crate::prompt::{
-    IgnoredFields, MessageRole, Prompt, PromptMessage, PromptTool, ReasoningEffort, ResponseFormat,
-    ResponseLimits, Sampling, ToolChoice,
+    IgnoredFields, MessageRole, OpenAiSettings, Prompt, PromptMessage, PromptTool, ReasoningEffort,
+    ResponseFormat, ResponseLimits, Sampling, ToolChoice,
 };
 
 pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError> {
@@ -32,6 +33,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
         },
         format: config.format,
         effort: read_effort(&mut fields, config.effort.as_deref())?,
+        openai: OpenAiSettings::default(),
         user: read_user(&mut fields)?,
         stream,
         stream_usage: stream,
@@ -40,10 +42,49 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     fields.allow_only("service_tier", &[json!("auto"), json!("standard_only")])?;
     fields.allow_only("speed", &[json!("standard")])?;
     fields.allow_only("mcp_servers", &[json!([])])?;
-    // Caching and context trimming do not change the meaning of the request.
-    fields.discard(&["cache_control", "context_management"]);
+    read_context_management(&mut fields)?;
+    read_thread(&mut fields)?;
+    // Caching does not change the meaning of the request.
+    fields.discard(&["cache_control"]);
     fields.finish()?;
     Ok(prompt)
+}
+
+/// Reads the edits of the context. Only those of thinking mean nothing to other providers, which never
+/// receive that of earlier turns.
+fn read_context_management(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
+    if fields.ignored_fields().contains("context_management") {
+        fields.discard(&["context_management"]);
+    }
+    let Some(mut management) = fields.take_object("context_management")? else {
+        return Ok(());
+    };
+    let edits = management.take_array("edits")?.unwrap_or_default();
+    for (index, edit) in edits.iter().enumerate() {
+        let kind = edit["type"].as_str().unwrap_or_default();
+        if !kind.starts_with("clear_thinking_") {
+            let path = management.path_of(&format!("edits[{index}]"));
+            return Err(FieldError::untranslatable(path));
+        }
+    }
+    management.finish()
+}
+
+/// Reads the thread of a conversation. No other provider holds one: a request that starts one has all
+/// messages and needs none, and a request that continues one gets the error upon which SDKs send the
+/// whole conversation.
+fn read_thread(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
+    let Some(mut thread) = fields.take_object("thread")? else {
+        return Ok(());
+    };
+    match thread.require_string("type")?.as_str() {
+        "create" => thread.finish(),
+        "continue" => Err(FieldError::new(
+            LOST_THREAD_FIELD,
+            "refers to a thread that this provider does not hold; send the whole conversation with `thread: {\"type\": \"create\"}`",
+        )),
+        _ => Err(FieldError::untranslatable(thread.path_of("type"))),
+    }
 }
 
 /// Settings from `output_config`.
@@ -131,6 +172,7 @@ fn read_limits(fields: &mut FieldReader<'_>) -> Result<ResponseLimits, FieldErro
     Ok(ResponseLimits {
         max_tokens: fields.take_number("max_tokens")?,
         stop,
+        ..ResponseLimits::default()
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
-use toolgate_core::config::{Dialect, RunLimits};
+use toolgate_core::config::{Dialect, RunLimits, ToolInjection};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::{FieldError, RequestBody, TokenUsage};
 use uuid::Uuid;
@@ -240,7 +240,9 @@ impl Runs {
             .body
             .get("n")
             .is_some_and(|n| n != "1" && n != "null");
-        let offers_tools = engine.injects_tools() || !filters.is_empty();
+        // An invalid header is refused when the request is sent.
+        let injection = model_call.tool_injection(engine);
+        let offers_tools = injection.is_ok_and(|injection| injection != ToolInjection::None);
         model_call.request.operation == Operation::Complete
             && !multiple_choices
             && offers_tools

@@ -14,6 +14,7 @@ use crate::config::file::{
 };
 use crate::config::provider::{
     ModelPrice, PRESETS, Preset, ProviderAuth, ProviderConfig, ProviderKey, ProviderNetwork, Proxy,
+    RequestSettings,
 };
 use crate::config::{ConfigFinding, ConfigLocation, Dialect, Severity, Tls, micro_usd};
 use crate::header;
@@ -142,6 +143,7 @@ fn build_provider(
         tls,
         ignore_fields,
         flat_schemas,
+        max_tokens_field,
         enabled: _,
         network_config,
         proxy_config,
@@ -173,8 +175,10 @@ fn build_provider(
     let seconds = bifrost.default_request_timeout_in_seconds;
     let timeout = timeout.map(|span| span.0);
     let defaults = ProviderNetwork::default();
+    let requests = preset.map(Preset::requests).unwrap_or_default();
     Some(ProviderConfig {
         name: name.to_owned(),
+        preset,
         base_url,
         auth: provider_auth(preset, &dialects),
         dialects,
@@ -195,8 +199,11 @@ fn build_provider(
                 ca_cert_pem: tls.ca_cert_pem.or(bifrost.ca_cert_pem),
             },
         },
-        ignore_fields,
-        flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
+        requests: RequestSettings {
+            ignore_fields,
+            flat_schemas: flat_schemas.unwrap_or(requests.flat_schemas),
+            max_tokens_field: max_tokens_field.unwrap_or(requests.max_tokens_field),
+        },
     })
 }
 
