@@ -79,9 +79,8 @@ pub fn decode_usage(body: &[u8]) -> Option<TokenUsage> {
         count(["output_tokens", "completion_tokens"]),
     );
     let total = parse_token_count(&usage["total_tokens"]);
-    if input.or(output).or(total).is_none() {
-        return None;
-    }
+    // A duration, for example, has no tokens.
+    input.or(output).or(total)?;
     let output = output.unwrap_or(0);
     let details = usage
         .get("input_tokens_details")

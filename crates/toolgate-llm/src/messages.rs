@@ -6,7 +6,7 @@ mod response;
 mod stream_decoder;
 mod stream_encoder;
 
-pub use request_decoder::decode_request;
+pub use request_decoder::{check_new_thread, decode_request};
 pub(crate) use request_encoder::encode_messages;
 pub use request_encoder::encode_request;
 pub use response::{decode_response, decode_response_with_raw, encode_response};

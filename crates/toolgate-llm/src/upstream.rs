@@ -4,16 +4,18 @@
 //! receive anything twice.
 
 mod client;
+mod key;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 pub use client::ProviderClients;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use key::{ProviderKey, auth_header, choose_by_weight};
 use reqwest::{Client, Request, Response};
 use toolgate_core::config::Dialect;
-use toolgate_core::config::provider::{MaxTokensField, ProviderAuth, ProviderConfig};
+use toolgate_core::config::provider::{MaxTokensField, ProviderConfig};
 use toolgate_core::secret::UnsetVariable;
 use url::Url;
 
@@ -48,16 +50,6 @@ pub struct Upstream {
     headers: HeaderMap,
     keys: Vec<ProviderKey>,
     max_retries: u32,
-}
-
-/// A key with its resolved value.
-#[derive(Debug)]
-struct ProviderKey {
-    name: String,
-    /// `None` for providers without authentication.
-    header: Option<(HeaderName, HeaderValue)>,
-    models: Option<Vec<String>>,
-    weight: f64,
 }
 
 /// A request to a provider.
@@ -326,14 +318,6 @@ impl Upstream {
     }
 }
 
-impl ProviderKey {
-    /// Returns whether the key may be used for a model. An empty name stands for any model.
-    fn is_for(&self, model: &str) -> bool {
-        let models = self.models.as_ref();
-        models.is_none_or(|models| model.is_empty() || models.iter().any(|known| known == model))
-    }
-}
-
 /// Returns the innermost cause; the outer ones only say that building failed.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
@@ -345,21 +329,6 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 fn join_url(base: &Url, path: &str) -> String {
     format!("{}{path}", base.as_str().trim_end_matches('/'))
-}
-
-fn choose_by_weight<'a>(keys: &[&'a ProviderKey]) -> Option<&'a ProviderKey> {
-    let total: f64 = keys.iter().map(|key| key.weight).sum();
-    if keys.len() < 2 || total <= 0.0 {
-        return keys.first().copied();
-    }
-    let mut at = rand::random_range(0.0..total);
-    for key in keys {
-        if at < key.weight {
-            return Some(key);
-        }
-        at -= key.weight;
-    }
-    keys.last().copied()
 }
 
 fn is_retryable(response: &Result<Response, reqwest::Error>) -> bool {
@@ -387,14 +356,6 @@ fn retry_delay(response: &Result<Response, reqwest::Error>, tries: u32) -> Optio
             let jitter = rand::random_range(0.5..=1.0);
             Some(doubled.min(MAX_RETRY_DELAY).mul_f64(jitter))
         }
-    }
-}
-
-fn auth_header(auth: ProviderAuth, key: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
-    match auth {
-        ProviderAuth::Bearer => parse_header(AUTHORIZATION.as_str(), &format!("Bearer {key}")),
-        ProviderAuth::XApiKey => parse_header("x-api-key", key),
-        ProviderAuth::ApiKey => parse_header("api-key", key),
     }
 }
 

@@ -248,7 +248,7 @@ impl Preset {
         let is_prefix =
             |prefix: &&str| model.starts_with(prefix) || model == prefix.trim_end_matches('-');
         let mut families = MODEL_PREFIXES.iter();
-        let family = families.find(|(_, prefixes)| prefixes.iter().any(|prefix| is_prefix(prefix)));
+        let family = families.find(|(_, prefixes)| prefixes.iter().any(is_prefix));
         family.map_or(&[], |(presets, _)| presets)
     }
 

@@ -5,6 +5,7 @@ mod blocks;
 use serde_json::{Value, json};
 
 use super::LOST_THREAD_FIELD;
+use crate::body::RequestBody;
 use crate::fields::{FieldError, FieldReader, provider_tool_error};
 use crate::prompt::{
     IgnoredFields, MessageRole, OpenAiSettings, Prompt, PromptMessage, PromptTool, ReasoningEffort,
@@ -79,11 +80,24 @@ fn read_thread(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
     };
     match thread.require_string("type")?.as_str() {
         "create" => thread.finish(),
-        "continue" => Err(FieldError::new(
-            LOST_THREAD_FIELD,
-            "refers to a thread that this provider does not hold; send the whole conversation with `thread: {\"type\": \"create\"}`",
-        )),
+        "continue" => Err(lost_thread_error()),
         _ => Err(FieldError::untranslatable(thread.path_of("type"))),
+    }
+}
+
+fn lost_thread_error() -> FieldError {
+    let problem = "refers to a thread that does not exist for this caller; send the whole conversation with `thread: {\"type\": \"create\"}`";
+    FieldError::new(LOST_THREAD_FIELD, problem)
+}
+
+/// Checks that a request does not continue a thread that the provider holds.
+pub fn check_new_thread(body: &RequestBody) -> Result<(), FieldError> {
+    let thread: Option<Value> = body
+        .get("thread")
+        .and_then(|thread| serde_json::from_str(thread).ok());
+    match thread {
+        Some(thread) if thread["type"] == "continue" => Err(lost_thread_error()),
+        _ => Ok(()),
     }
 }
 

@@ -365,6 +365,22 @@ async fn tokens_are_counted_by_the_provider_or_estimated() {
     }
 }
 
+#[tokio::test]
+async fn threads_of_a_provider_are_not_open_to_other_keys() {
+    let model = ScriptedModel::start(vec![Reply::text("hello")]);
+    let gate = TestGate::start(&(provider("there", &model, "anthropic") + KEYS));
+    let mut body = request("anthropic", "there/m", false);
+    body["thread"] = json!({"type": "create"});
+    let (status, _) = send(&gate, Method::POST, PATHS[2].1, ALICE, &body).await;
+    assert_eq!(status, 200);
+    assert_eq!(model.turns()[0].body["thread"], body["thread"]);
+    body["thread"] = json!({"type": "continue", "previous_message_id": "msg_1"});
+    let (status, error) = send(&gate, Method::POST, PATHS[2].1, BOB, &body).await;
+    assert_eq!(status, 400, "{error}");
+    assert_eq!(error["error"]["details"]["error_code"], "thread_not_found");
+    assert_eq!(model.turns().len(), 1, "nothing was sent");
+}
+
 /// The SDKs of OpenAI and Anthropic, with a path that names the provider.
 #[tokio::test]
 async fn sdks_use_all_endpoints() {

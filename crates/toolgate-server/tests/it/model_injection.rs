@@ -1,11 +1,14 @@
 //! Which tools of the gateway are added to a model request, and results of tools that callers execute.
 
 use serde_json::{Value, json};
+use tokio::process::Command;
 use toolgate_testkit::model::{Reply, ScriptedModel};
 
 use crate::caller::{ALICE, BOB};
+use crate::client_process;
 use crate::gate::{TestGate, zoo};
 use crate::mcp::headers;
+use crate::mcp_sdk::env_file;
 use crate::models::{PATHS, provider, request};
 
 /// Returns the names of the tools in a chat request.
@@ -60,6 +63,30 @@ async fn key_and_header_say_which_tools_are_added() {
     assert!(refused.text().await.unwrap().contains("x-toolgate-inject"));
     let key = gate.json("/api/keys/alice").await;
     assert_eq!(key["inject"], "none");
+}
+
+/// A framework that raises when the model calls a tool of the gateway.
+#[tokio::test]
+async fn agents_sdk_runs_with_tools_that_the_gateway_executes() {
+    let model = ScriptedModel::start(vec![Reply::from_request(|body| {
+        if body["tools"].to_string().contains("zoo_echo") {
+            Reply::calls([("call_1", "zoo_echo", json!({"text": "x"}))])
+        } else {
+            Reply::text("hello")
+        }
+    })]);
+    let toml = provider("there", &model, "openai") + &zoo("zoo", &[]);
+    let gate = TestGate::start(&toml);
+    gate.wait_for_state("zoo", "healthy").await;
+    let mut client = Command::new(env_file("models/.venv/bin/python"));
+    client
+        .arg(env_file("models/inject_client.py"))
+        .args([gate.url.as_str(), "any", "there/m"])
+        .env_clear();
+    let report = client_process::run_client(&mut client).await;
+    let report = report.unwrap_or_else(|output| panic!("{output}"));
+    let expected = json!({"all": "ModelBehaviorError", "auto": "hello", "none": "hello"});
+    assert_eq!(report, json!({"chat": expected, "responses": expected}));
 }
 
 #[tokio::test]

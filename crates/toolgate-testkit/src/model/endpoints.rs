@@ -26,7 +26,7 @@ pub(crate) fn answer(request: &RecordedRequest) -> Option<Response> {
         }
         ("POST", "completions") => completion(
             body,
-            json!({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}),
+            &json!({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}),
         ),
         ("POST", "moderations") => json!({
             "id": "modr-1", "model": model,
@@ -75,7 +75,7 @@ fn stored_response(method: &str, rest: &str) -> Option<Value> {
     }
 }
 
-fn completion(body: &Value, usage: Value) -> Value {
+fn completion(body: &Value, usage: &Value) -> Value {
     json!({
         "id": "cmpl-1", "object": "text_completion", "created": 1_700_000_000, "model": body["model"],
         "choices": [{"text": "hello", "index": 0, "logprobs": null, "finish_reason": "stop"}],
@@ -85,11 +85,11 @@ fn completion(body: &Value, usage: Value) -> Value {
 
 /// Encodes a streamed completion; the usage is an event of its own, if requested.
 fn completion_events(body: &Value) -> String {
-    let mut events = format!("data: {}\n\n", completion(body, Value::Null));
+    let mut events = format!("data: {}\n\n", completion(body, &Value::Null));
     if body["stream_options"]["include_usage"] == true {
         let mut usage = completion(
             body,
-            json!({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}),
+            &json!({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}),
         );
         usage["choices"] = json!([]);
         events += &format!("data: {usage}\n\n");

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_llm::chat::move_tool_images;
+use toolgate_llm::messages::check_new_thread;
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::responses::references::{ItemReference, StoredReferences};
 use toolgate_llm::token_estimate::estimate_tokens;
@@ -34,6 +35,10 @@ impl Models {
         provider_dialect: Dialect,
     ) -> Result<Option<String>, ModelError> {
         let dialects = (model_call.request.dialect, provider_dialect);
+        if dialects == (Dialect::Messages, Dialect::Messages) && model_call.caller.key().is_some() {
+            // The gateway does not know whose threads a provider holds.
+            check_new_thread(&model_call.body)?;
+        }
         if dialects != (Dialect::Responses, Dialect::Responses) {
             return Ok(None);
         }

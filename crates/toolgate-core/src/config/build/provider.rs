@@ -158,11 +158,8 @@ fn build_provider(
     let bifrost = network_config.unwrap_or_default();
     let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
     let keys = build_keys(api_key, keys, preset, custom);
-    let dialects = match dialect {
-        Some(DialectNames::One(dialect)) => vec![dialect],
-        Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
-        _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
-    };
+    let dialects = resolve_dialects(dialect, preset);
+    let requests = preset.map(Preset::requests).unwrap_or_default();
     let proxy = match (proxy, proxy_config) {
         (Some(url), _) => Proxy::Url { url, user: None },
         (None, Some(config)) => build_bifrost_proxy(config, pointer, context)?,
@@ -175,7 +172,6 @@ fn build_provider(
     let seconds = bifrost.default_request_timeout_in_seconds;
     let timeout = timeout.map(|span| span.0);
     let defaults = ProviderNetwork::default();
-    let requests = preset.map(Preset::requests).unwrap_or_default();
     Some(ProviderConfig {
         name: name.to_owned(),
         preset,
@@ -205,6 +201,15 @@ fn build_provider(
             max_tokens_field: max_tokens_field.unwrap_or(requests.max_tokens_field),
         },
     })
+}
+
+/// Returns the supported dialects: those that are named, else those of the preset.
+fn resolve_dialects(names: Option<DialectNames>, preset: Option<&Preset>) -> Vec<Dialect> {
+    match names {
+        Some(DialectNames::One(dialect)) => vec![dialect],
+        Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
+        _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
+    }
 }
 
 /// Returns the header in which a provider expects its key.
