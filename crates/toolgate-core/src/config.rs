@@ -33,7 +33,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use agent::RunLimits;
-pub use caller::{APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig, VirtualServer};
+pub use caller::{
+    APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig, ToolInjection, VirtualServer,
+};
 pub use capacity::{CapacityLimits, Share};
 pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};

@@ -4,12 +4,14 @@ mod request_decoder;
 mod request_encoder;
 mod response;
 mod stream;
+mod tool_images;
 
 pub use request_decoder::decode_request;
 pub(crate) use request_encoder::encode_messages;
 pub use request_encoder::encode_request;
 pub use response::{decode_response, encode_response};
 pub use stream::{ChatDecoder, ChatEncoder};
+pub use tool_images::move_tool_images;
 
 use serde_json::{Value, json};
 

@@ -119,6 +119,16 @@ impl<'a> FieldReader<'a> {
         }
     }
 
+    /// Takes a member that is an object and is passed on as it is; an empty one counts as absent.
+    pub(crate) fn take_raw_object(&mut self, name: &str) -> Result<Option<Value>, FieldError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Object(members)) if members.is_empty() => Ok(None),
+            Some(object @ Value::Object(_)) => Ok(Some(object)),
+            Some(_) => Err(self.error_at(name, "must be an object")),
+        }
+    }
+
     /// Takes a member that is an object.
     pub(crate) fn take_object(&mut self, name: &str) -> Result<Option<Self>, FieldError> {
         let path = self.path_of(name);

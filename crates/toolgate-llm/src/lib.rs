@@ -8,8 +8,10 @@
 pub mod body;
 pub mod chat;
 pub mod dialect;
+pub mod endpoint;
 pub mod event;
 mod fields;
+pub mod form;
 pub mod history;
 pub mod messages;
 pub mod observer;
@@ -18,6 +20,7 @@ pub mod prompt;
 pub mod provider_tools;
 pub mod provider_turn;
 pub mod responses;
+pub mod token_estimate;
 pub mod tools;
 pub mod turn;
 pub mod upstream;

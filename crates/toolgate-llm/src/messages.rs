@@ -6,7 +6,7 @@ mod response;
 mod stream_decoder;
 mod stream_encoder;
 
-pub use request_decoder::decode_request;
+pub use request_decoder::{check_new_thread, decode_request};
 pub(crate) use request_encoder::encode_messages;
 pub use request_encoder::encode_request;
 pub use response::{decode_response, decode_response_with_raw, encode_response};
@@ -17,6 +17,11 @@ use serde_json::{Value, json};
 
 use crate::event::{FinishReason, ProviderError, TokenUsage, parse_token_count};
 use crate::prompt::json_object;
+
+/// Field of a request that continues a thread which does not exist.
+pub const LOST_THREAD_FIELD: &str = "thread.previous_message_id";
+/// Code of the error for such a request; SDKs answer it with the whole conversation.
+pub const LOST_THREAD_CODE: &str = "thread_not_found";
 
 /// Returns the `stop_reason` of a hub finish reason.
 fn stop_reason(finish: &FinishReason) -> &str {
@@ -139,7 +144,16 @@ fn decode_error(body: &Value) -> Option<ProviderError> {
 
 /// Encodes an error body in this dialect.
 pub fn encode_error(error: &ProviderError) -> Value {
-    json!({"type": "error", "error": {"type": error_kind(error), "message": error.message}})
+    let mut body =
+        json!({"type": "error", "error": {"type": error_kind(error), "message": error.message}});
+    if error
+        .code
+        .as_ref()
+        .is_some_and(|code| code == LOST_THREAD_CODE)
+    {
+        body["error"]["details"] = json!({"error_code": LOST_THREAD_CODE});
+    }
+    body
 }
 
 /// Maps an error to one of the types that SDKs know. Other dialects have different types and put

@@ -2,6 +2,7 @@
 //! out in its own dialect keeps its bytes.
 
 use serde_json::{Map, Number, Value};
+use toolgate_core::config::provider::MaxTokensField;
 
 /// A model request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +17,8 @@ pub struct Prompt {
     pub sampling: Sampling,
     pub format: Option<ResponseFormat>,
     pub effort: Option<ReasoningEffort>,
+    /// Settings that only OpenAI's dialects have.
+    pub openai: OpenAiSettings,
     /// End-user identifier passed to the provider.
     pub user: Option<String>,
     pub stream: bool,
@@ -27,7 +30,18 @@ pub struct Prompt {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseLimits {
     pub max_tokens: Option<Number>,
+    /// Field in which Chat Completions states the limit; it depends on the provider.
+    pub max_tokens_field: MaxTokensField,
     pub stop: Vec<String>,
+}
+
+/// Settings that only OpenAI's dialects have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpenAiSettings {
+    /// Requested length of the response, unless it is the default.
+    pub verbosity: Option<String>,
+    /// The caller's notes on the request.
+    pub metadata: Option<Value>,
 }
 
 /// Sampling parameters.
@@ -123,6 +137,35 @@ pub enum ToolChoice {
     None,
     Required,
     Named(String),
+    /// Some of the tools in the request.
+    Allowed {
+        tools: Vec<String>,
+        mode: AllowedToolsMode,
+    },
+}
+
+/// Whether the model must call one of the allowed tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllowedToolsMode {
+    Auto,
+    Required,
+}
+
+impl AllowedToolsMode {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "required" => Some(Self::Required),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Required => "required",
+        }
+    }
 }
 
 /// Required format of the response.
@@ -187,6 +230,12 @@ impl Prompt {
         }
         if ignored.contains("response_format") {
             self.format = None;
+        }
+        if ignored.contains("verbosity") {
+            self.openai.verbosity = None;
+        }
+        if ignored.contains("metadata") {
+            self.openai.metadata = None;
         }
         self
     }

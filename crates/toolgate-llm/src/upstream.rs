@@ -4,16 +4,18 @@
 //! receive anything twice.
 
 mod client;
+mod key;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 pub use client::ProviderClients;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use key::{ProviderKey, auth_header, choose_by_weight};
 use reqwest::{Client, Request, Response};
 use toolgate_core::config::Dialect;
-use toolgate_core::config::provider::{ProviderAuth, ProviderConfig};
+use toolgate_core::config::provider::{MaxTokensField, ProviderConfig};
 use toolgate_core::secret::UnsetVariable;
 use url::Url;
 
@@ -30,12 +32,15 @@ const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version
 #[derive(Debug)]
 pub struct Upstream {
     pub name: String,
+    /// Name of the preset that supplies its defaults.
+    pub preset: Option<&'static str>,
     pub dialects: Vec<Dialect>,
     pub models: Vec<String>,
     /// Fields that may be dropped in translation.
     pub ignored: IgnoredFields,
     /// Whether references in tool schemas must be inlined.
     pub flat_schemas: bool,
+    pub max_tokens_field: MaxTokensField,
     /// Names of headers that callers may set, in lower case.
     pub allowed_extra_headers: Vec<String>,
     base_url: Url,
@@ -47,25 +52,18 @@ pub struct Upstream {
     max_retries: u32,
 }
 
-/// A key with its resolved value.
-#[derive(Debug)]
-struct ProviderKey {
-    name: String,
-    /// `None` for providers without authentication.
-    header: Option<(HeaderName, HeaderValue)>,
-    models: Option<Vec<String>>,
-    weight: f64,
-}
-
 /// A request to a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderRequest<'a> {
+    pub method: Method,
     /// Path below the base URL, including any query.
     pub path: &'a str,
     pub dialect: Dialect,
     /// Model by which a key is chosen.
     pub model: &'a str,
     pub body: Bytes,
+    /// Type of the body; `None` for a request without one.
+    pub content_type: Option<HeaderValue>,
     /// Caller headers to forward.
     pub headers: HeaderMap,
 }
@@ -128,10 +126,12 @@ impl Upstream {
         }
         Ok(Self {
             name: provider.name.clone(),
+            preset: provider.preset.map(|preset| preset.name),
             dialects: provider.dialects.clone(),
             models: provider.models.clone(),
-            ignored: IgnoredFields(provider.ignore_fields.clone()),
-            flat_schemas: provider.flat_schemas,
+            ignored: IgnoredFields(provider.requests.ignore_fields.clone()),
+            flat_schemas: provider.requests.flat_schemas,
+            max_tokens_field: provider.requests.max_tokens_field,
             allowed_extra_headers: provider.network.allowed_extra_headers.clone(),
             urls: [Dialect::Chat, Dialect::Responses, Dialect::Messages]
                 .into_iter()
@@ -175,6 +175,12 @@ impl Upstream {
         authenticated.map(|key| key.name.as_str())
     }
 
+    /// Returns whether the provider offers endpoints of OpenAI's API besides the dialects.
+    pub fn has_openai_endpoints(&self) -> bool {
+        let mut dialects = self.dialects.iter();
+        dialects.any(|dialect| matches!(dialect, Dialect::Chat | Dialect::Responses))
+    }
+
     /// Returns the host name or address.
     pub fn host(&self) -> Option<&str> {
         self.base_url.host_str()
@@ -187,6 +193,34 @@ impl Upstream {
     /// Returns whether there is a usable key.
     pub fn has_key(&self) -> bool {
         !self.keys.is_empty()
+    }
+
+    /// Returns whether the configuration names a model as one of this provider.
+    pub fn lists_model(&self, model: &str) -> bool {
+        let mut key_models = self.keys.iter().filter_map(|key| key.models.as_ref());
+        self.models.iter().any(|known| known == model)
+            || key_models.any(|models| models.iter().any(|known| known == model))
+    }
+
+    /// Returns whether a key may be used for a model.
+    pub fn has_key_for(&self, model: &str) -> bool {
+        self.keys.iter().any(|key| key.is_for(model))
+    }
+
+    /// Returns the models that the configuration names, if it names all that can be used.
+    pub fn listed_models(&self) -> Option<Vec<String>> {
+        if !self.models.is_empty() {
+            return Some(self.models.clone());
+        }
+        let restricted: Option<Vec<&Vec<String>>> =
+            self.keys.iter().map(|key| key.models.as_ref()).collect();
+        let mut models: Vec<String> = Vec::new();
+        for model in restricted?.into_iter().flatten() {
+            if !models.contains(model) {
+                models.push(model.clone());
+            }
+        }
+        Some(models)
     }
 
     /// Sends a request, retrying failures where that is safe. A response with an error status is not
@@ -228,7 +262,9 @@ impl Upstream {
         key: &ProviderKey,
     ) -> Result<Response, reqwest::Error> {
         let mut headers = outgoing.headers.clone();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(content_type) = &outgoing.content_type {
+            headers.insert(CONTENT_TYPE, content_type.clone());
+        }
         if outgoing.dialect == Dialect::Messages && !headers.contains_key(ANTHROPIC_VERSION) {
             headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
         }
@@ -236,26 +272,23 @@ impl Upstream {
         headers.extend(key.header.clone());
         let known = self.urls.iter().find(|(path, _)| *path == outgoing.path);
         let mut request = match known {
-            Some((_, url)) => Request::new(Method::POST, url.clone()),
-            None => self
-                .client
-                .post(join_url(&self.base_url, outgoing.path))
-                .build()?,
+            Some((_, url)) => Request::new(outgoing.method.clone(), url.clone()),
+            None => {
+                let url = join_url(&self.base_url, outgoing.path);
+                self.client.request(outgoing.method.clone(), url).build()?
+            }
         };
         *request.headers_mut() = headers;
-        *request.body_mut() = Some(outgoing.body.clone().into());
+        if outgoing.method != Method::GET {
+            *request.body_mut() = Some(outgoing.body.clone().into());
+        }
         self.client.execute(request).await
     }
 
     /// Chooses a key by weight, preferring keys that have not been tried yet.
     fn choose_key(&self, model: &str, tried: &[&str]) -> Result<&ProviderKey, SendError> {
-        let is_allowed = |key: &&ProviderKey| {
-            let models = key.models.as_ref();
-            models.is_none_or(|models| {
-                model.is_empty() || models.iter().any(|allowed| allowed == model)
-            })
-        };
-        let matching: Vec<&ProviderKey> = self.keys.iter().filter(is_allowed).collect();
+        let usable = self.keys.iter().filter(|key| key.is_for(model));
+        let matching: Vec<&ProviderKey> = usable.collect();
         let untried: Vec<&ProviderKey> = matching
             .iter()
             .copied()
@@ -298,21 +331,6 @@ fn join_url(base: &Url, path: &str) -> String {
     format!("{}{path}", base.as_str().trim_end_matches('/'))
 }
 
-fn choose_by_weight<'a>(keys: &[&'a ProviderKey]) -> Option<&'a ProviderKey> {
-    let total: f64 = keys.iter().map(|key| key.weight).sum();
-    if keys.len() < 2 || total <= 0.0 {
-        return keys.first().copied();
-    }
-    let mut at = rand::random_range(0.0..total);
-    for key in keys {
-        if at < key.weight {
-            return Some(key);
-        }
-        at -= key.weight;
-    }
-    keys.last().copied()
-}
-
 fn is_retryable(response: &Result<Response, reqwest::Error>) -> bool {
     match response {
         Ok(response) => matches!(response.status().as_u16(), 408 | 429 | 500..),
@@ -338,14 +356,6 @@ fn retry_delay(response: &Result<Response, reqwest::Error>, tries: u32) -> Optio
             let jitter = rand::random_range(0.5..=1.0);
             Some(doubled.min(MAX_RETRY_DELAY).mul_f64(jitter))
         }
-    }
-}
-
-fn auth_header(auth: ProviderAuth, key: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
-    match auth {
-        ProviderAuth::Bearer => parse_header(AUTHORIZATION.as_str(), &format!("Bearer {key}")),
-        ProviderAuth::XApiKey => parse_header("x-api-key", key),
-        ProviderAuth::ApiKey => parse_header("api-key", key),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A model server that replays a script in the wire formats of real providers.
 //!
 //! It serves `POST /v1/chat/completions` and `/v1/responses` like OpenAI, `POST /v1/messages` like
-//! Anthropic, each streamed or not, and `GET /v1/models` like either. [`ModelScript`] holds the
+//! Anthropic, each streamed or not, and `GET /v1/models` like either. Other endpoints of OpenAI, such
+//! as `/v1/embeddings`, have fixed answers. [`ModelScript`] holds the
 //! replies, `turn` their content; `chat`, `responses` and `messages` implement one wire format
 //! each; `delivery` deals with bytes and connections only. A script produces the same content over
 //! every API, and no response depends on the clock, so responses can be compared byte by byte.
@@ -9,6 +10,7 @@
 mod api;
 mod chat;
 mod delivery;
+mod endpoints;
 mod flags;
 mod messages;
 mod reply;

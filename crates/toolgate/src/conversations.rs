@@ -36,10 +36,64 @@ pub(crate) struct Conversations {
 #[derive(Debug)]
 enum StoredEntry {
     Item(Value),
-    /// Conversation up to and including a response.
-    Conversation(Vec<Value>),
-    /// Id under which the provider stores a response or item.
-    ProviderId(String),
+    Conversation(Conversation),
+    Provider(ProviderReference),
+}
+
+/// Conversation up to and including a response.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    /// Input and output items.
+    items: Vec<Value>,
+    /// Number of input items, which come first.
+    input_count: usize,
+    /// The response without its output.
+    response: Value,
+}
+
+/// A response or item that a provider stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProviderReference {
+    /// Its id at the provider.
+    pub(crate) id: String,
+    /// Name of the provider; `None` if it was not recorded.
+    pub(crate) provider: Option<String>,
+}
+
+/// Where a response is stored.
+#[derive(Debug)]
+pub(crate) enum StoredResponse {
+    AtProvider(ProviderReference),
+    Here(Value),
+}
+
+/// Part of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponsePart {
+    Response,
+    /// List of the input items, the last one first.
+    InputItems,
+}
+
+impl Conversation {
+    /// Returns a part of the response as the Responses API shows it.
+    fn part(&self, part: ResponsePart) -> Value {
+        let (input, output) = self.items.split_at(self.input_count.min(self.items.len()));
+        if part == ResponsePart::Response {
+            let mut response = self.response.clone();
+            response["output"] = Value::Array(output.to_vec());
+            return response;
+        }
+        let items: Vec<Value> = input.iter().rev().cloned().collect();
+        let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+        json!({
+            "object": "list",
+            "first_id": id(items.first()),
+            "last_id": id(items.last()),
+            "has_more": false,
+            "data": items,
+        })
+    }
 }
 
 impl Conversations {
@@ -47,8 +101,8 @@ impl Conversations {
         let weigh = |key: &EntryKey, entry: &Arc<StoredEntry>| {
             let size = match &**entry {
                 StoredEntry::Item(item) => item.to_string().len(),
-                StoredEntry::ProviderId(id) => id.len(),
-                StoredEntry::Conversation(items) => {
+                StoredEntry::Provider(reference) => reference.id.len(),
+                StoredEntry::Conversation(Conversation { items, .. }) => {
                     items.iter().map(|item| item.to_string().len()).sum()
                 }
             };
@@ -89,7 +143,7 @@ impl Conversations {
                 let field = format!("input[{index}].id");
                 *item = match &*self.lookup(caller, &item["id"], &field)? {
                     StoredEntry::Item(item) => item.clone(),
-                    StoredEntry::Conversation(_) | StoredEntry::ProviderId(_) => {
+                    StoredEntry::Conversation(_) | StoredEntry::Provider(_) => {
                         return Err(unknown_reference(field));
                     }
                 };
@@ -99,9 +153,9 @@ impl Conversations {
             let field = "previous_response_id";
             match &*self.lookup(caller, previous, field)? {
                 StoredEntry::Conversation(before) => {
-                    drop(items.splice(..0, before.iter().cloned()))
+                    drop(items.splice(..0, before.items.iter().cloned()))
                 }
-                StoredEntry::Item(_) | StoredEntry::ProviderId(_) => {
+                StoredEntry::Item(_) | StoredEntry::Provider(_) => {
                     return Err(unknown_reference(field.to_owned()));
                 }
             }
@@ -123,14 +177,56 @@ impl Conversations {
         id: &str,
         provider_id: &str,
     ) -> Result<(), StoreError> {
-        self.insert_provider_id(caller, id, provider_id);
+        let reference = ProviderReference {
+            id: provider_id.to_owned(),
+            provider: None,
+        };
+        self.insert_reference(caller, id, reference);
         self.owners.put(id, key_name(caller), provider_id).await
     }
 
     /// Takes note of an id that a provider issued to the caller. It must be stored separately, see
     /// [`put_issued_ids`].
-    pub(crate) fn add_issued_id(&self, caller: &Caller, id: &str) {
-        self.insert_provider_id(caller, id, id);
+    pub(crate) fn add_issued_id(&self, caller: &Caller, id: &str, provider: &str) {
+        let reference = ProviderReference {
+            id: id.to_owned(),
+            provider: Some(provider.to_owned()),
+        };
+        self.insert_reference(caller, id, reference);
+    }
+
+    /// Finds a response, or its input items, that the caller may refer to.
+    pub(crate) async fn find_response(
+        &self,
+        caller: &Caller,
+        id: &str,
+        part: ResponsePart,
+    ) -> Result<Option<StoredResponse>, StoreError> {
+        let cached = self.entries.get(&entry_key(caller, id));
+        if let Some(StoredEntry::Conversation(conversation)) = cached.as_deref() {
+            return Ok(Some(StoredResponse::Here(conversation.part(part))));
+        }
+        let Some(found) = self.find_reference(caller, id).await? else {
+            return Ok(None);
+        };
+        // The provider of an id of the gateway is recorded with the provider's own id.
+        let reference = if found.provider.is_none() && found.id != id {
+            let own = self.find_reference(caller, &found.id).await?;
+            own.unwrap_or(found)
+        } else {
+            found
+        };
+        Ok(Some(StoredResponse::AtProvider(reference)))
+    }
+
+    /// Forgets a response that was deleted.
+    pub(crate) async fn delete_response(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<(), StoreError> {
+        self.entries.invalidate(&entry_key(caller, id));
+        self.owners.delete(id).await
     }
 
     /// Returns the provider's id of a stored response or item if the caller may refer to it.
@@ -142,16 +238,32 @@ impl Conversations {
         caller: &Caller,
         id: &str,
     ) -> Result<Option<String>, StoreError> {
+        let reference = self.find_reference(caller, id).await?;
+        Ok(reference.map(|reference| reference.id))
+    }
+
+    async fn find_reference(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Option<ProviderReference>, StoreError> {
         let cached = self.entries.get(&entry_key(caller, id));
-        if let Some(StoredEntry::ProviderId(provider_id)) = cached.as_deref() {
-            return Ok(Some(provider_id.clone()));
+        if let Some(StoredEntry::Provider(reference)) = cached.as_deref() {
+            return Ok(Some(reference.clone()));
         }
         Ok(match self.owners.get(id).await? {
             Some(owned) if owned.belongs_to(key_name(caller)) => {
-                self.insert_provider_id(caller, id, &owned.provider_id);
-                Some(owned.provider_id)
+                let reference = ProviderReference {
+                    id: owned.provider_id,
+                    provider: owned.provider,
+                };
+                self.insert_reference(caller, id, reference.clone());
+                Some(reference)
             }
-            None if caller.key().is_none() => Some(id.to_owned()),
+            None if caller.key().is_none() => Some(ProviderReference {
+                id: id.to_owned(),
+                provider: None,
+            }),
             _ => None,
         })
     }
@@ -196,7 +308,7 @@ impl Conversations {
 
     /// Stores a response and its items unless the caller sent `store: false`.
     pub(crate) fn store_response(&self, caller: &Caller, body: &str, response: &str) {
-        let Ok(response) = serde_json::from_str::<Value>(response) else {
+        let Ok(mut response) = serde_json::from_str::<Value>(response) else {
             return;
         };
         let Ok(request) = serde_json::from_str::<Value>(body) else {
@@ -217,13 +329,19 @@ impl Conversations {
         let Ok(expanded) = serde_json::from_str(&expanded) else {
             return;
         };
-        let mut conversation = input_items(&expanded);
-        conversation.extend(output);
-        self.insert(
-            caller,
-            &response["id"],
-            StoredEntry::Conversation(conversation),
-        );
+        let mut items = input_items(&expanded);
+        let input_count = items.len();
+        items.extend(output);
+        if let Some(members) = response.as_object_mut() {
+            members.shift_remove("output");
+        }
+        let id = response["id"].clone();
+        let conversation = Conversation {
+            items,
+            input_count,
+            response,
+        };
+        self.insert(caller, &id, StoredEntry::Conversation(conversation));
     }
 
     fn insert(&self, caller: &Caller, id: &Value, entry: StoredEntry) {
@@ -232,8 +350,8 @@ impl Conversations {
         }
     }
 
-    fn insert_provider_id(&self, caller: &Caller, id: &str, provider_id: &str) {
-        let entry = StoredEntry::ProviderId(provider_id.to_owned());
+    fn insert_reference(&self, caller: &Caller, id: &str, reference: ProviderReference) {
+        let entry = StoredEntry::Provider(reference);
         self.entries.insert(entry_key(caller, id), Arc::new(entry));
     }
 

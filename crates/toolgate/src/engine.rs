@@ -298,6 +298,15 @@ impl Engine {
         self.0.deps.tracer.context(span)
     }
 
+    /// Returns which tools are added to the model requests of a caller's key, if that is set.
+    pub(crate) fn tool_injection(
+        &self,
+        caller: &Caller,
+    ) -> Result<Option<config::ToolInjection>, CallError> {
+        let rules = self.0.rules.load();
+        Ok(rules.key_entry(caller)?.and_then(|entry| entry.inject))
+    }
+
     /// Returns whether tools are injected into model requests that have no tool filter.
     pub(crate) fn injects_tools(&self) -> bool {
         self.0.rules.load().manager.inject_tools

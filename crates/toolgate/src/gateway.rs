@@ -39,7 +39,7 @@ use crate::held_bytes::HeldBytes;
 use crate::hook::Hook;
 use crate::load::{CurrentLoad, Load, LoadLevel};
 use crate::metrics::{Bound, Metrics, Stats};
-use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models};
+use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models, Operation};
 use crate::store::{Store, StoreError, StoreMonitor};
 use crate::trace::{NoTracer, Tracer};
 
@@ -288,6 +288,9 @@ impl Gateway {
         caller: &Caller,
         request: ModelRequest,
     ) -> Result<ModelResponse, ModelError> {
+        if matches!(request.operation, Operation::Forward(_)) {
+            return Box::pin(self.0.models.forward(caller, request)).await;
+        }
         self.0.runs.complete(caller, request).await
     }
 

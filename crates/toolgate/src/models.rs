@@ -5,13 +5,17 @@
 //! `toolgate_llm`; the module `agent` decides which requests become runs.
 
 mod error;
+mod forward;
 mod headers;
 mod model_call;
+mod model_list;
+mod provider_request;
 mod request;
 mod response;
 mod review;
 mod span;
 mod store;
+mod stored_responses;
 mod table;
 mod tool_definitions;
 mod usage_recorder;
@@ -25,11 +29,11 @@ pub use error::ModelError;
 pub(crate) use headers::caller_headers;
 pub use http::{HeaderMap, StatusCode};
 pub(crate) use model_call::ModelCall;
-pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody};
+pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody, ResponseChunks};
 pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};
-use serde_json::Value;
 pub(crate) use store::{ModelStore, REFERENCED_TABLE};
-use table::{ModelTable, ModelTarget};
+pub use stored_responses::{StoredResponseAction, StoredResponseRequest};
+use table::{ModelTable, ModelTarget, NamedModel};
 use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
 use toolgate_core::config::Dialect;
@@ -37,20 +41,16 @@ pub use toolgate_core::sse::SseDecodeError;
 pub use toolgate_llm::FieldError;
 use toolgate_llm::WireFormat as _;
 pub use toolgate_llm::body::BodyError;
+pub use toolgate_llm::endpoint::Endpoint;
 pub use toolgate_llm::event::{ProviderError, ResponseDecodeError, TokenUsage};
-use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::provider_tools::provider_run_tools;
-use toolgate_llm::provider_turn::restore_turns;
-use toolgate_llm::responses::references::{ItemReference, StoredReferences};
-use toolgate_llm::tools::{CallerTools, DefinitionFormat};
+use toolgate_llm::upstream::ProviderClients;
 pub use toolgate_llm::upstream::SendError;
-use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
 use toolgate_mcp::Environment;
 pub use usage_recorder::ModelRecord;
 use usage_recorder::UsageRecorder;
 pub(crate) use usage_recorder::UsageRecording;
 
-use crate::conversations::unknown_reference;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::store::StoreError;
@@ -151,8 +151,31 @@ impl Models {
         self.0.table.load_full().list().await
     }
 
+    /// Returns an available model by any name that requests may use for it.
+    pub async fn find(&self, name: &str) -> Option<ModelName> {
+        let table = self.0.table.load_full();
+        let request = NamedModel {
+            name,
+            ..NamedModel::default()
+        };
+        let targets = table.resolve(&request).ok()?;
+        let qualified = targets.first().map(ModelTarget::qualified_name);
+        let is_found =
+            |model: &ModelName| model.name == name || Some(&model.name) == qualified.as_ref();
+        let found = table.list().await.into_iter().find(is_found)?;
+        Some(ModelName {
+            name: name.to_owned(),
+            ..found
+        })
+    }
+
     /// Sends a request to its model and relays the response.
     pub(crate) async fn relay(&self, model_call: &ModelCall) -> Result<ModelResponse, ModelError> {
+        if model_call.request.operation == Operation::CountTokens
+            && let Some(estimate) = self.estimate_tokens(model_call).await?
+        {
+            return Ok(estimate);
+        }
         let response = self.send(model_call).await?;
         response::relay_response(model_call, response, self.0.engine.conversations()).await
     }
@@ -171,7 +194,7 @@ impl Models {
         let model_call = &*reviewed;
         self.check_provider_tools(model_call)?;
         let table = self.0.table.load_full();
-        let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
+        let targets = table.resolve(&model_call.model_request())?;
         let limits = self.0.engine.limits();
         let slot = limits.admit_model_request(&model_call.caller).await?;
         let mut slot = Some(slot);
@@ -184,8 +207,8 @@ impl Models {
             } = &*self.0;
             let mut recording =
                 UsageRecording::new(usage_recorder, engine, model_call, target, &table);
-            let has_cost_limit =
-                model_call.has_cost_limit || limits.has_money_budget(&model_call.caller);
+            let has_cost_limit = !model_call.request.operation.is_free()
+                && (model_call.has_cost_limit || limits.has_money_budget(&model_call.caller));
             if has_cost_limit && !table.prices.has_price(&target.upstream.name, &target.model) {
                 recording.record_failure(&Err(ModelError::NoPrice(target.qualified_name())));
                 return Err(ModelError::NoPrice(target.qualified_name()));
@@ -254,36 +277,6 @@ impl Models {
         }
     }
 
-    /// Checks that a request refers only to what its caller received. Returns the provider's id for
-    /// the response that it continues.
-    async fn resolve_references(
-        &self,
-        model_call: &ModelCall,
-        provider_dialect: Dialect,
-    ) -> Result<Option<String>, ModelError> {
-        let dialects = (model_call.request.dialect, provider_dialect);
-        if dialects != (Dialect::Responses, Dialect::Responses) {
-            return Ok(None);
-        }
-        let references = StoredReferences::in_request(&model_call.body)?;
-        let (conversations, caller) = (self.0.engine.conversations(), &model_call.caller);
-        for ItemReference { field, id } in references.items {
-            let resolved = conversations.resolve_reference(caller, &id).await?;
-            resolved.ok_or_else(|| unknown_reference(field))?;
-        }
-        if let Some(id) = references.conversation
-            && !conversations.claim_conversation(caller, &id).await?
-        {
-            return Err(unknown_reference("conversation".to_owned()).into());
-        }
-        let Some(id) = references.previous_response else {
-            return Ok(None);
-        };
-        let resolved = conversations.resolve_reference(caller, &id).await?;
-        let field = "previous_response_id".to_owned();
-        Ok(Some(resolved.ok_or_else(|| unknown_reference(field))?))
-    }
-
     /// Deletes records of requests that started before a time.
     pub(crate) async fn delete_records(&self, before: Option<i64>) -> Result<(), StoreError> {
         self.0.store.delete_records(before).await
@@ -297,125 +290,6 @@ impl Models {
     /// Writes all remaining usage records.
     pub(crate) async fn stop(&self) {
         self.0.usage_recorder.stop().await;
-    }
-
-    async fn send_to(
-        &self,
-        model_call: &ModelCall,
-        target: &ModelTarget,
-        recording: &UsageRecording,
-    ) -> Result<reqwest::Response, ModelError> {
-        let (caller_dialect, provider_dialect) = (
-            model_call.request.dialect,
-            target.provider_dialect(model_call.request.dialect),
-        );
-        let resolving = Box::pin(self.resolve_references(model_call, provider_dialect));
-        let provider_id = resolving.await?;
-        let body = self.provider_body(model_call, target, provider_id.as_deref())?;
-        let mut path = provider_dialect.path().to_owned();
-        if model_call.request.operation == Operation::CountTokens {
-            if provider_dialect != Dialect::Messages {
-                return Err(ModelError::TokenCountUnsupported(
-                    target.upstream.name.clone(),
-                ));
-            }
-            path.push_str("/count_tokens");
-        }
-        if let Some(query) = model_call
-            .request
-            .query
-            .as_deref()
-            .filter(|_| caller_dialect == provider_dialect)
-        {
-            path.push('?');
-            path.push_str(query);
-        }
-        let trace = self.0.engine.trace_context(recording.span());
-        let outgoing = ProviderRequest {
-            path: &path,
-            dialect: provider_dialect,
-            model: &target.model,
-            body,
-            headers: headers::provider_headers(
-                &model_call.context.headers,
-                provider_dialect,
-                &target.upstream.allowed_extra_headers,
-                trace.as_ref(),
-            ),
-        };
-        Ok(target.upstream.send(&outgoing).await?)
-    }
-
-    /// Builds the request body for the provider.
-    fn provider_body(
-        &self,
-        model_call: &ModelCall,
-        target: &ModelTarget,
-        provider_id: Option<&str>,
-    ) -> Result<Bytes, ModelError> {
-        let (caller_dialect, provider_dialect) = (
-            model_call.request.dialect,
-            target.provider_dialect(model_call.request.dialect),
-        );
-        let form = DefinitionFormat {
-            dialect: caller_dialect,
-            flat: target.upstream.flat_schemas,
-        };
-        let tools = self
-            .0
-            .tool_definitions
-            .definitions(&self.0.engine, model_call, form)?;
-        // Parsing the caller's tools is expensive and only needed to avoid duplicates.
-        let tools = if tools.is_empty() {
-            Cow::Borrowed("")
-        } else {
-            tools.excluding(&CallerTools::from_body(&model_call.body))
-        };
-        let mut edit = model_call.body.edit().append("tools", &tools);
-        if target.model != model_call.name {
-            edit = edit.set(
-                "model",
-                &serde_json::Value::from(target.model.as_str()).to_string(),
-            );
-        }
-        if model_call
-            .body
-            .get("fallbacks")
-            .is_some_and(table::is_fallbacks)
-        {
-            edit = edit.remove("fallbacks");
-        }
-        if model_call.must_request_stream_usage(&self.0.engine) {
-            let mut options = model_call.stream_options();
-            options["include_usage"] = Value::Bool(true);
-            edit = edit.set("stream_options", &options.to_string());
-        }
-        // Other ids are left as the caller wrote them.
-        let previous = model_call.body.get_string("previous_response_id");
-        if let Some(provider_id) = provider_id.filter(|id| previous.as_deref() != Some(id)) {
-            let id = Value::from(provider_id).to_string();
-            edit = edit.set("previous_response_id", &id);
-        }
-        let body = edit.finish();
-        if caller_dialect == provider_dialect {
-            return Ok(body);
-        }
-        let text = std::str::from_utf8(&body).map_err(|error| FieldError {
-            field: "body".to_owned(),
-            problem: error.to_string(),
-        })?;
-        let text = match caller_dialect {
-            Dialect::Responses => self
-                .0
-                .engine
-                .conversations()
-                .expand_references(&model_call.caller, text)?,
-            Dialect::Chat | Dialect::Messages => text.into(),
-        };
-        let ignored: &IgnoredFields = &target.upstream.ignored;
-        let mut prompt = caller_dialect.decode_request(&text, ignored)?;
-        restore_turns(&mut prompt, provider_dialect, &model_call.provider_turns);
-        Ok(Bytes::from(provider_dialect.encode_request(&prompt)?))
     }
 }
 

@@ -400,6 +400,8 @@ export interface KeyView {
   enabled: boolean;
   expired: boolean;
   expires_at: string | null;
+  /** Tools that are added to the key's model requests: `all`, `auto` or `none`; absent if the default applies. */
+  inject?: string;
   max_in_flight: number | null;
   name: string;
   /** Names in `tools` that match no server or tool, and so grant nothing. */

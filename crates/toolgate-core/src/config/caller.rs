@@ -2,6 +2,9 @@
 
 use std::time::SystemTime;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::{Approvers, RunLimits};
 use crate::rate::{Budget, Rate};
 use crate::secret::Secret;
@@ -24,9 +27,35 @@ pub struct KeyConfig {
     pub resources: bool,
     /// Whether requests may contain tools that the provider runs; `None` if that follows from the rest.
     pub provider_tools: Option<bool>,
+    /// Tools that are added to its model requests; `None` leaves it to the default.
+    pub inject: Option<ToolInjection>,
     /// Who may approve the key's calls; `None` leaves it to the rules, the server and the default.
     pub approval_by: Option<Approvers>,
     pub limits: KeyLimits,
+}
+
+/// Tools of the gateway that are added to a model request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolInjection {
+    /// All tools in the caller's scope.
+    All,
+    /// Those that the gateway runs itself.
+    Auto,
+    /// None. The gateway runs no tools then.
+    None,
+}
+
+impl ToolInjection {
+    /// Parses a value as written in a header.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "all" => Some(Self::All),
+            "auto" => Some(Self::Auto),
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
 }
 
 /// Value that authenticates a key.

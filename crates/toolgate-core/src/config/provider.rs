@@ -42,6 +42,8 @@ pub struct ModelSettings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderConfig {
     pub name: String,
+    /// The preset that supplies its defaults.
+    pub preset: Option<&'static Preset>,
     pub base_url: Url,
     pub auth: ProviderAuth,
     /// Supported dialects, the preferred one first.
@@ -49,10 +51,28 @@ pub struct ProviderConfig {
     pub keys: Vec<ProviderKey>,
     pub models: Vec<String>,
     pub network: ProviderNetwork,
+    pub requests: RequestSettings,
+}
+
+/// Form in which a provider expects its requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestSettings {
     /// Request fields that may be dropped in translation.
     pub ignore_fields: Vec<String>,
     /// Whether `$ref` must be inlined in tool schemas.
     pub flat_schemas: bool,
+    pub max_tokens_field: MaxTokensField,
+}
+
+/// Field of a chat completion request that limits the length of the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MaxTokensField {
+    /// The original field, which every compatible server knows. OpenAI's reasoning models reject it.
+    #[default]
+    MaxTokens,
+    /// OpenAI's current field. Some providers reject or ignore it.
+    MaxCompletionTokens,
 }
 
 /// Header in which the API key is sent.
@@ -109,7 +129,7 @@ pub struct ModelPrice {
 }
 
 /// Built-in defaults of a well-known provider.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
     /// Empty if every customer has a different URL.
@@ -141,6 +161,29 @@ pub const PRESETS: &[Preset] = &[
     preset("vllm", "http://127.0.0.1:8000/v1", CHAT, ProviderAuth::Bearer, ""),
     preset("lmstudio", "http://127.0.0.1:1234/v1", CHAT, ProviderAuth::Bearer, ""),
     preset("llamacpp", "http://127.0.0.1:8080/v1", CHAT, ProviderAuth::Bearer, ""),
+];
+
+/// Presets that have documented `max_completion_tokens`.
+const COMPLETION_TOKEN_PRESETS: [&str; 6] =
+    ["openai", "azure", "gemini", "groq", "xai", "cerebras"];
+
+/// Prefixes of model names that belong to one vendor, and its presets in the order to try them.
+/// Models with open weights, such as `gpt-oss` or `llama`, have many hosts and are not listed.
+#[rustfmt::skip]
+const MODEL_PREFIXES: &[(&[&str], &[&str])] = &[
+    (&["openai", "azure"], &[
+        "gpt-3", "gpt-4", "gpt-5", "gpt-6", "gpt-audio", "gpt-image", "gpt-realtime", "chatgpt-", "ft:gpt-", "o1-", "o3-",
+        "o4-", "codex-", "computer-use-", "text-embedding-3-", "text-embedding-ada-", "text-moderation-",
+        "omni-moderation-", "dall-e-", "tts-1-", "whisper-1", "davinci-", "babbage-", "sora-",
+    ]),
+    (&["anthropic"], &["claude-"]),
+    (&["gemini"], &["gemini-", "imagen-", "veo-"]),
+    (&["mistral"], &[
+        "mistral-", "ministral-", "magistral-", "codestral-", "devstral-", "pixtral-", "voxtral-", "open-mistral-",
+        "open-mixtral-",
+    ]),
+    (&["deepseek"], &["deepseek-"]),
+    (&["xai"], &["grok-"]),
 ];
 
 const fn preset(
@@ -200,14 +243,32 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// Whether the provider rejects `$ref` in tool schemas.
-    pub fn flat_schemas(&self) -> bool {
-        self.name == "gemini"
+    /// Returns the names of the presets whose vendor makes a model, as far as its name tells.
+    pub fn vendors_of(model: &str) -> &'static [&'static str] {
+        let is_prefix =
+            |prefix: &&str| model.starts_with(prefix) || model == prefix.trim_end_matches('-');
+        let mut families = MODEL_PREFIXES.iter();
+        let family = families.find(|(_, prefixes)| prefixes.iter().any(is_prefix));
+        family.map_or(&[], |(presets, _)| presets)
+    }
+
+    /// Returns the form in which the provider expects its requests.
+    pub fn requests(&self) -> RequestSettings {
+        RequestSettings {
+            ignore_fields: Vec::new(),
+            // It rejects `$ref` in tool schemas.
+            flat_schemas: self.name == "gemini",
+            max_tokens_field: if COMPLETION_TOKEN_PRESETS.contains(&self.name) {
+                MaxTokensField::MaxCompletionTokens
+            } else {
+                MaxTokensField::MaxTokens
+            },
+        }
     }
 
     /// Provider to use if none is configured and the API key is set in the environment. `None` if
     /// every customer has a different URL.
-    pub fn to_provider(&self) -> Option<ProviderConfig> {
+    pub fn to_provider(&'static self) -> Option<ProviderConfig> {
         let key = ProviderKey {
             name: self.key_variable.to_owned(),
             value: Secret::Env(self.key_variable.to_owned()),
@@ -216,14 +277,14 @@ impl Preset {
         };
         Some(ProviderConfig {
             name: self.name.to_owned(),
+            preset: Some(self),
             base_url: Url::parse(self.base_url).ok()?,
             auth: self.auth,
             dialects: self.dialects.to_vec(),
             keys: vec![key],
             models: Vec::new(),
             network: ProviderNetwork::default(),
-            ignore_fields: Vec::new(),
-            flat_schemas: self.flat_schemas(),
+            requests: self.requests(),
         })
     }
 }

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use crate::fields::{FieldError, FieldReader, provider_tool_error};
 use crate::prompt::{
-    IgnoredFields, MediaSource, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool,
-    ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
+    AllowedToolsMode, IgnoredFields, MediaSource, MessageRole, OpenAiSettings, Prompt,
+    PromptMessage, PromptPart, PromptTool, ReasoningEffort, RequestedToolCall, ResponseFormat,
+    ResponseLimits, Sampling, ToolChoice,
 };
 
 /// Fields that SDKs add to a response for their own use and send back with it.
@@ -49,6 +50,12 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
         effort: fields
             .take_string("reasoning_effort")?
             .map(ReasoningEffort::Level),
+        openai: OpenAiSettings {
+            verbosity: fields
+                .take_string("verbosity")?
+                .filter(|verbosity| verbosity != "medium"),
+            metadata: fields.take_raw_object("metadata")?,
+        },
         user: fields.take_string("user")?,
         stream: fields.take_bool("stream")?.unwrap_or(false),
         stream_usage: read_stream_options(&mut fields)?,
@@ -60,8 +67,6 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     fields.allow_only("logit_bias", &[json!({})])?;
     fields.allow_only("modalities", &[json!(["text"])])?;
     fields.allow_only("service_tier", &[json!("auto"), json!("default")])?;
-    fields.allow_only("verbosity", &[json!("medium")])?;
-    fields.allow_only("metadata", &[json!({})])?;
     fields.discard(&[
         "prompt_cache_key",
         "prompt_cache_retention",
@@ -93,6 +98,7 @@ fn read_limits(fields: &mut FieldReader<'_>) -> Result<ResponseLimits, FieldErro
     Ok(ResponseLimits {
         max_tokens: current.or(legacy),
         stop,
+        ..ResponseLimits::default()
     })
 }
 
@@ -146,14 +152,40 @@ fn read_choice(fields: &mut FieldReader<'_>) -> Result<Option<ToolChoice>, Field
         },
         Some(named) => {
             let mut named = FieldReader::new(named, &path, ignored)?;
-            if named.require_string("type")? != "function" {
-                return Err(FieldError::untranslatable(named.path_of("type")));
+            match named.require_string("type")?.as_str() {
+                "function" => {}
+                "allowed_tools" => return read_allowed_tools(&mut named).map(Some),
+                _ => return Err(FieldError::untranslatable(named.path_of("type"))),
             }
             let function = named.take_object("function")?;
             let mut function = function.ok_or_else(|| named.error_at("function", "is missing"))?;
             Ok(Some(ToolChoice::Named(function.require_string("name")?)))
         }
     }
+}
+
+fn read_allowed_tools(choice: &mut FieldReader<'_>) -> Result<ToolChoice, FieldError> {
+    let allowed = choice.take_object("allowed_tools")?;
+    let mut allowed = allowed.ok_or_else(|| choice.error_at("allowed_tools", "is missing"))?;
+    let mode = AllowedToolsMode::parse(&allowed.require_string("mode")?);
+    let mode = mode.ok_or_else(|| FieldError::untranslatable(allowed.path_of("mode")))?;
+    let mut names = Vec::new();
+    for (index, tool) in allowed
+        .take_array("tools")?
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        let path = allowed.path_of(&format!("tools[{index}]"));
+        let mut tool = FieldReader::new(tool, &path, choice.ignored_fields())?;
+        if tool.require_string("type")? != "function" {
+            return Err(FieldError::untranslatable(tool.path_of("type")));
+        }
+        let function = tool.take_object("function")?;
+        let mut function = function.ok_or_else(|| tool.error_at("function", "is missing"))?;
+        names.push(function.require_string("name")?);
+    }
+    Ok(ToolChoice::Allowed { tools: names, mode })
 }
 
 /// Reads a tool; `None` if its type is ignored by configuration.

@@ -1,6 +1,7 @@
 //! Encodes prompts as requests.
 
 use serde_json::{Value, json};
+use toolgate_core::config::provider::MaxTokensField;
 
 use crate::fields::FieldError;
 use crate::prompt::{
@@ -24,6 +25,10 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
     }
     let numbers = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
     let tools: Vec<Value> = prompt.tools.iter().map(encode_tool).collect();
+    let max_tokens_field = match prompt.limits.max_tokens_field {
+        MaxTokensField::MaxTokens => "max_tokens",
+        MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
+    };
     let body = json_object([
         ("model", Some(json!(prompt.model))),
         ("messages", Some(Value::Array(messages))),
@@ -36,7 +41,7 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
             "parallel_tool_calls",
             prompt.parallel_tool_calls.map(Value::Bool),
         ),
-        ("max_completion_tokens", numbers(&prompt.limits.max_tokens)),
+        (max_tokens_field, numbers(&prompt.limits.max_tokens)),
         (
             "stop",
             (!prompt.limits.stop.is_empty()).then(|| json!(prompt.limits.stop)),
@@ -54,6 +59,11 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
         ("seed", numbers(&prompt.sampling.seed)),
         ("response_format", prompt.format.as_ref().map(encode_format)),
         ("reasoning_effort", encode_effort(prompt.effort.as_ref())),
+        (
+            "verbosity",
+            prompt.openai.verbosity.as_deref().map(Value::from),
+        ),
+        ("metadata", prompt.openai.metadata.clone()),
         ("user", prompt.user.as_deref().map(Value::from)),
         ("stream", prompt.stream.then_some(Value::Bool(true))),
         (
@@ -78,6 +88,13 @@ fn encode_tool_choice(choice: &ToolChoice) -> Value {
         ToolChoice::None => json!("none"),
         ToolChoice::Required => json!("required"),
         ToolChoice::Named(name) => json!({"type": "function", "function": {"name": name}}),
+        ToolChoice::Allowed { tools, mode } => {
+            let tools = tools
+                .iter()
+                .map(|name| json!({"type": "function", "function": {"name": name}}));
+            json!({"type": "allowed_tools", "allowed_tools": {
+                "mode": mode.as_str(), "tools": tools.collect::<Vec<_>>()}})
+        }
     }
 }
 

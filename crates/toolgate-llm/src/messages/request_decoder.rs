@@ -4,10 +4,12 @@ mod blocks;
 
 use serde_json::{Value, json};
 
+use super::LOST_THREAD_FIELD;
+use crate::body::RequestBody;
 use crate::fields::{FieldError, FieldReader, provider_tool_error};
 use crate::prompt::{
-    IgnoredFields, MessageRole, Prompt, PromptMessage, PromptTool, ReasoningEffort, ResponseFormat,
-    ResponseLimits, Sampling, ToolChoice,
+    IgnoredFields, MessageRole, OpenAiSettings, Prompt, PromptMessage, PromptTool, ReasoningEffort,
+    ResponseFormat, ResponseLimits, Sampling, ToolChoice,
 };
 
 pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError> {
@@ -32,6 +34,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
         },
         format: config.format,
         effort: read_effort(&mut fields, config.effort.as_deref())?,
+        openai: OpenAiSettings::default(),
         user: read_user(&mut fields)?,
         stream,
         stream_usage: stream,
@@ -40,10 +43,62 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     fields.allow_only("service_tier", &[json!("auto"), json!("standard_only")])?;
     fields.allow_only("speed", &[json!("standard")])?;
     fields.allow_only("mcp_servers", &[json!([])])?;
-    // Caching and context trimming do not change the meaning of the request.
-    fields.discard(&["cache_control", "context_management"]);
+    read_context_management(&mut fields)?;
+    read_thread(&mut fields)?;
+    // Caching does not change the meaning of the request.
+    fields.discard(&["cache_control"]);
     fields.finish()?;
     Ok(prompt)
+}
+
+/// Reads the edits of the context. Only those of thinking mean nothing to other providers, which never
+/// receive that of earlier turns.
+fn read_context_management(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
+    if fields.ignored_fields().contains("context_management") {
+        fields.discard(&["context_management"]);
+    }
+    let Some(mut management) = fields.take_object("context_management")? else {
+        return Ok(());
+    };
+    let edits = management.take_array("edits")?.unwrap_or_default();
+    for (index, edit) in edits.iter().enumerate() {
+        let kind = edit["type"].as_str().unwrap_or_default();
+        if !kind.starts_with("clear_thinking_") {
+            let path = management.path_of(&format!("edits[{index}]"));
+            return Err(FieldError::untranslatable(path));
+        }
+    }
+    management.finish()
+}
+
+/// Reads the thread of a conversation. No other provider holds one: a request that starts one has all
+/// messages and needs none, and a request that continues one gets the error upon which SDKs send the
+/// whole conversation.
+fn read_thread(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
+    let Some(mut thread) = fields.take_object("thread")? else {
+        return Ok(());
+    };
+    match thread.require_string("type")?.as_str() {
+        "create" => thread.finish(),
+        "continue" => Err(lost_thread_error()),
+        _ => Err(FieldError::untranslatable(thread.path_of("type"))),
+    }
+}
+
+fn lost_thread_error() -> FieldError {
+    let problem = "refers to a thread that does not exist for this caller; send the whole conversation with `thread: {\"type\": \"create\"}`";
+    FieldError::new(LOST_THREAD_FIELD, problem)
+}
+
+/// Checks that a request does not continue a thread that the provider holds.
+pub fn check_new_thread(body: &RequestBody) -> Result<(), FieldError> {
+    let thread: Option<Value> = body
+        .get("thread")
+        .and_then(|thread| serde_json::from_str(thread).ok());
+    match thread {
+        Some(thread) if thread["type"] == "continue" => Err(lost_thread_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Settings from `output_config`.
@@ -131,6 +186,7 @@ fn read_limits(fields: &mut FieldReader<'_>) -> Result<ResponseLimits, FieldErro
     Ok(ResponseLimits {
         max_tokens: fields.take_number("max_tokens")?,
         stop,
+        ..ResponseLimits::default()
     })
 }
 

@@ -4,16 +4,21 @@ mod blocks;
 
 pub(super) use blocks::parse_input;
 
+use std::borrow::Cow;
+
 use serde_json::{Number, Value, json};
 
 use crate::fields::FieldError;
 use crate::prompt::{
-    MessageRole, Prompt, PromptMessage, PromptPart, PromptTool, ResponseFormat, ToolChoice,
-    json_object,
+    AllowedToolsMode, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool, ResponseFormat,
+    ToolChoice, json_object,
 };
 
 /// `max_tokens` if the caller sets no limit; this dialect requires one.
 const DEFAULT_MAX_TOKENS: u64 = 4096;
+/// Stands for JSON mode.
+const JSON_INSTRUCTION: &str =
+    "Respond with a single JSON object and nothing else: no other text, and no Markdown around it.";
 /// Minimum thinking budget that the provider accepts.
 const MIN_THINKING_BUDGET: u64 = 1024;
 /// Minimum `top_p` that the provider accepts with thinking.
@@ -28,6 +33,15 @@ pub(crate) fn encode_messages(messages: &[PromptMessage]) -> Result<Vec<Value>, 
 }
 
 pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
+    for (name, is_set) in [
+        ("verbosity", prompt.openai.verbosity.is_some()),
+        ("metadata", prompt.openai.metadata.is_some()),
+    ] {
+        if is_set {
+            return Err(FieldError::untranslatable(name));
+        }
+    }
+    let prompt = &*express_without_openai_features(prompt);
     let thinking = choose_thinking(prompt)?;
     check_sampling(prompt, thinking)?;
     let blank = |stop: &String| stop.trim().is_empty();
@@ -71,6 +85,29 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
         ("stream", prompt.stream.then_some(Value::Bool(true))),
     ]);
     Ok(body.to_string())
+}
+
+/// Expresses what this dialect has no fields for: JSON mode as an instruction, and a choice among some
+/// tools by leaving out the others.
+fn express_without_openai_features(prompt: &Prompt) -> Cow<'_, Prompt> {
+    let mut prompt = Cow::Borrowed(prompt);
+    if prompt.format == Some(ResponseFormat::Json) {
+        let instruction = vec![PromptPart::Text(JSON_INSTRUCTION.to_owned())];
+        let prompt = prompt.to_mut();
+        prompt.format = None;
+        prompt
+            .messages
+            .push(PromptMessage::new(MessageRole::System, instruction));
+    }
+    if let Some(ToolChoice::Allowed { tools, mode }) = prompt.tool_choice.clone() {
+        let prompt = prompt.to_mut();
+        prompt.tools.retain(|tool| tools.contains(&tool.name));
+        prompt.tool_choice = Some(match mode {
+            AllowedToolsMode::Auto => ToolChoice::Auto,
+            AllowedToolsMode::Required => ToolChoice::Required,
+        });
+    }
+    prompt
 }
 
 #[derive(Clone, Copy)]
@@ -242,7 +279,8 @@ fn encode_tool_choice(prompt: &Prompt) -> Option<Value> {
         // The provider rejects the field without tools, and these values would change nothing.
         None | Some(ToolChoice::Auto | ToolChoice::None) if prompt.tools.is_empty() => None,
         None => (prompt.parallel_tool_calls == Some(false)).then(|| choice("auto", None)),
-        Some(ToolChoice::Auto) => Some(choice("auto", None)),
+        // The latter was replaced before.
+        Some(ToolChoice::Auto | ToolChoice::Allowed { .. }) => Some(choice("auto", None)),
         Some(ToolChoice::Required) => Some(choice("any", None)),
         Some(ToolChoice::None) => Some(json!({"type": "none"})),
         Some(ToolChoice::Named(name)) => Some(choice("tool", Some(name))),

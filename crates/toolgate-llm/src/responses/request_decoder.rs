@@ -6,8 +6,8 @@ use super::input::read_input;
 use super::qualify_tool_name;
 use crate::fields::{FieldError, FieldReader, provider_tool_error};
 use crate::prompt::{
-    IgnoredFields, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool, ReasoningEffort,
-    ResponseFormat, ResponseLimits, Sampling, ToolChoice,
+    AllowedToolsMode, IgnoredFields, MessageRole, OpenAiSettings, Prompt, PromptMessage,
+    PromptPart, PromptTool, ReasoningEffort, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
 };
 
 pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError> {
@@ -26,6 +26,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     let tools: Result<Vec<Vec<PromptTool>>, FieldError> = tools
         .map(|(index, tool)| read_tool(tool, &format!("tools[{index}]"), ignored))
         .collect();
+    let TextSettings { format, verbosity } = read_text_settings(&mut fields)?;
     let prompt = Prompt {
         model: fields.require_string("model")?,
         messages,
@@ -34,15 +35,19 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
         parallel_tool_calls: fields.take_bool("parallel_tool_calls")?,
         limits: ResponseLimits {
             max_tokens: fields.take_number("max_output_tokens")?,
-            stop: Vec::new(),
+            ..ResponseLimits::default()
         },
         sampling: Sampling {
             temperature: fields.take_number("temperature")?,
             top_p: fields.take_number("top_p")?,
             ..Sampling::default()
         },
-        format: read_format(&mut fields)?,
+        format,
         effort: read_effort(&mut fields)?,
+        openai: OpenAiSettings {
+            verbosity,
+            metadata: fields.take_raw_object("metadata")?,
+        },
         user: fields.take_string("user")?,
         stream: fields.take_bool("stream")?.unwrap_or(false),
         // Streams always end with the usage in this dialect.
@@ -57,7 +62,6 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
 fn read_harmless(fields: &mut FieldReader<'_>) -> Result<(), FieldError> {
     fields.allow_only("store", &[json!(false)])?;
     fields.allow_only("background", &[json!(false)])?;
-    fields.allow_only("metadata", &[json!({})])?;
     fields.allow_only("service_tier", &[json!("auto"), json!("default")])?;
     fields.allow_only("top_logprobs", &[json!(0)])?;
     fields.allow_only("truncation", &[json!("disabled"), json!("auto")])?;
@@ -92,16 +96,27 @@ fn read_effort(fields: &mut FieldReader<'_>) -> Result<Option<ReasoningEffort>, 
     Ok(effort)
 }
 
-fn read_format(fields: &mut FieldReader<'_>) -> Result<Option<ResponseFormat>, FieldError> {
+/// Settings from `text`.
+#[derive(Default)]
+struct TextSettings {
+    format: Option<ResponseFormat>,
+    verbosity: Option<String>,
+}
+
+fn read_text_settings(fields: &mut FieldReader<'_>) -> Result<TextSettings, FieldError> {
     let Some(mut text) = fields.take_object("text")? else {
-        return Ok(None);
+        return Ok(TextSettings::default());
     };
-    text.allow_only("verbosity", &[json!("medium")])?;
-    let format = text.take_object("format")?;
+    let verbosity = text.take_string("verbosity")?;
+    let format = text.take_object("format")?.map(read_format).transpose()?;
     text.finish()?;
-    let Some(mut format) = format else {
-        return Ok(None);
-    };
+    Ok(TextSettings {
+        format: format.flatten(),
+        verbosity: verbosity.filter(|verbosity| verbosity != "medium"),
+    })
+}
+
+fn read_format(mut format: FieldReader<'_>) -> Result<Option<ResponseFormat>, FieldError> {
     let kind = format.require_string("type")?;
     let read = match kind.as_str() {
         "text" => None,
@@ -131,14 +146,36 @@ fn read_choice(fields: &mut FieldReader<'_>) -> Result<Option<ToolChoice>, Field
         },
         Some(named) => {
             let mut named = FieldReader::new(named, &path, ignored)?;
-            if named.require_string("type")? != "function" {
-                return Err(FieldError::untranslatable(named.path_of("type")));
+            match named.require_string("type")?.as_str() {
+                "function" => {}
+                "allowed_tools" => return read_allowed_tools(&mut named).map(Some),
+                _ => return Err(FieldError::untranslatable(named.path_of("type"))),
             }
             let name = named.require_string("name")?;
             named.finish()?;
             Ok(Some(ToolChoice::Named(name)))
         }
     }
+}
+
+fn read_allowed_tools(choice: &mut FieldReader<'_>) -> Result<ToolChoice, FieldError> {
+    let mode = AllowedToolsMode::parse(&choice.require_string("mode")?);
+    let mode = mode.ok_or_else(|| FieldError::untranslatable(choice.path_of("mode")))?;
+    let mut names = Vec::new();
+    for (index, tool) in choice
+        .take_array("tools")?
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        let path = choice.path_of(&format!("tools[{index}]"));
+        let mut tool = FieldReader::new(tool, &path, choice.ignored_fields())?;
+        if tool.require_string("type")? != "function" {
+            return Err(FieldError::untranslatable(tool.path_of("type")));
+        }
+        names.push(tool.require_string("name")?);
+    }
+    Ok(ToolChoice::Allowed { tools: names, mode })
 }
 
 /// Reads one `tools` entry: one tool, none if its type is ignored, or those of a namespace.
@@ -151,6 +188,8 @@ fn read_tool(
     match tool.require_string("type")?.as_str() {
         "function" => {}
         "namespace" => return read_namespace(&mut tool),
+        // Codex always sends it, also to models that cannot search.
+        "web_search" => return Ok(Vec::new()),
         kind if ignored.contains(kind) => return Ok(Vec::new()),
         kind => return Err(provider_tool_error(tool.path_of("type"), kind)),
     }

@@ -46,15 +46,10 @@ pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
         ("max_output_tokens", numbers(&prompt.limits.max_tokens)),
         ("temperature", numbers(&prompt.sampling.temperature)),
         ("top_p", numbers(&prompt.sampling.top_p)),
-        (
-            "text",
-            prompt
-                .format
-                .as_ref()
-                .map(|format| json!({"format": encode_format(format)})),
-        ),
+        ("text", encode_text_settings(prompt)),
         ("include", encode_include(prompt.effort.as_ref())),
         ("reasoning", encode_reasoning(prompt.effort.as_ref())),
+        ("metadata", prompt.openai.metadata.clone()),
         ("user", prompt.user.as_deref().map(Value::from)),
         // Other dialects cannot request storage, and the default here is to store.
         ("store", Some(Value::Bool(false))),
@@ -99,7 +94,21 @@ fn encode_tool_choice(choice: &ToolChoice) -> Value {
         ToolChoice::None => json!("none"),
         ToolChoice::Required => json!("required"),
         ToolChoice::Named(name) => json!({"type": "function", "name": name}),
+        ToolChoice::Allowed { tools, mode } => {
+            let tools = tools
+                .iter()
+                .map(|name| json!({"type": "function", "name": name}));
+            json!({"type": "allowed_tools", "mode": mode.as_str(),
+                "tools": tools.collect::<Vec<_>>()})
+        }
     }
+}
+
+fn encode_text_settings(prompt: &Prompt) -> Option<Value> {
+    let format = prompt.format.as_ref().map(encode_format);
+    let verbosity = prompt.openai.verbosity.as_deref().map(Value::from);
+    (format.is_some() || verbosity.is_some())
+        .then(|| json_object([("format", format), ("verbosity", verbosity)]))
 }
 
 fn encode_format(format: &ResponseFormat) -> Value {

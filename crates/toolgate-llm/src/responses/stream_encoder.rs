@@ -17,9 +17,10 @@ pub struct ResponsesEncoder {
     output: Vec<OutputItem>,
     /// Output index of the open message or reasoning item.
     open_item: Option<usize>,
-    /// Event index and output index of each open call. Calls may be interleaved with one another and
-    /// with the open item.
-    open_calls: Vec<(usize, usize)>,
+    /// Event index and output index of the open call.
+    open_call: Option<(usize, usize)>,
+    /// Events held back until the open call ends, since SDKs expect one item after another.
+    deferred: Vec<TurnEvent>,
     usage: Option<TokenUsage>,
     finish: Option<FinishReason>,
     failed: bool,
@@ -34,7 +35,8 @@ impl ResponsesEncoder {
             sequence: 0,
             output: Vec::new(),
             open_item: None,
-            open_calls: Vec::new(),
+            open_call: None,
+            deferred: Vec::new(),
             usage: None,
             finish: None,
             failed: false,
@@ -49,6 +51,20 @@ impl ResponsesEncoder {
         self.start(out);
         match event {
             TurnEvent::Start { .. } => self.close_all_items("completed", out),
+            TurnEvent::Usage(usage) => self.usage = Some(*usage),
+            TurnEvent::Finish(finish) => self.finish = Some(finish.clone()),
+            TurnEvent::Error(error) => self.fail(error, out),
+            event => match self.open_call {
+                Some((open, _)) if call_index(event) != Some(open) => {
+                    self.deferred.push(event.clone());
+                }
+                _ => self.encode_content(event, out),
+            },
+        }
+    }
+
+    fn encode_content(&mut self, event: &TurnEvent, out: &mut String) {
+        match event {
             TurnEvent::Text(text) => self.append_text(PartKind::Text, text, out),
             TurnEvent::Refusal(text) => self.append_text(PartKind::Refusal, text, out),
             TurnEvent::ReasoningStart(id) => {
@@ -64,10 +80,16 @@ impl ResponsesEncoder {
                     arguments: String::new(),
                 };
                 let at = self.begin_item(OutputContent::Call(call), None, out);
-                self.open_calls.push((*index, at));
+                self.open_call = Some((*index, at));
             }
             TurnEvent::CallDelta { index, arguments } => {
                 self.append_arguments(*index, arguments, out)
+            }
+            TurnEvent::CallEnd { .. } => {
+                if let Some((_, at)) = self.open_call.take() {
+                    self.finish_item(at, "completed", out);
+                    self.encode_deferred(out);
+                }
             }
             TurnEvent::Raw(item) => {
                 self.close_item("completed", out);
@@ -76,19 +98,17 @@ impl ResponsesEncoder {
                 self.finish_item(at, "completed", out);
             }
             TurnEvent::Annotation(annotation) => self.append_annotation(annotation, out),
-            TurnEvent::CallEnd { index } => {
-                let found = self
-                    .open_calls
-                    .iter()
-                    .rposition(|(known, _)| known == index);
-                if let Some(found) = found {
-                    let (_, at) = self.open_calls.remove(found);
-                    self.finish_item(at, "completed", out);
-                }
-            }
-            TurnEvent::Usage(usage) => self.usage = Some(*usage),
-            TurnEvent::Finish(finish) => self.finish = Some(finish.clone()),
-            TurnEvent::Error(error) => self.fail(error, out),
+            TurnEvent::Start { .. }
+            | TurnEvent::Usage(_)
+            | TurnEvent::Finish(_)
+            | TurnEvent::Error(_) => {}
+        }
+    }
+
+    /// Encodes the events that were held back, until another call is open.
+    fn encode_deferred(&mut self, out: &mut String) {
+        for event in std::mem::take(&mut self.deferred) {
+            self.encode(&event, out);
         }
     }
 
@@ -238,8 +258,8 @@ impl ResponsesEncoder {
     }
 
     fn append_arguments(&mut self, index: usize, more: &str, out: &mut String) {
-        let found = self.open_calls.iter().rfind(|(known, _)| *known == index);
-        let Some((_, at)) = found.copied().filter(|_| !more.is_empty()) else {
+        let open = self.open_call.filter(|(known, _)| *known == index);
+        let Some((_, at)) = open.filter(|_| !more.is_empty()) else {
             return;
         };
         if let OutputContent::Call(call) = &mut self.output[at].content {
@@ -266,10 +286,11 @@ impl ResponsesEncoder {
     }
 
     fn close_all_items(&mut self, status: &'static str, out: &mut String) {
-        self.close_item(status, out);
-        for (_, at) in std::mem::take(&mut self.open_calls) {
+        while let Some((_, at)) = self.open_call.take() {
             self.finish_item(at, status, out);
+            self.encode_deferred(out);
         }
+        self.close_item(status, out);
     }
 
     fn finish_item(&mut self, at: usize, status: &'static str, out: &mut String) {
@@ -340,6 +361,14 @@ impl ResponsesEncoder {
         self.sequence += 1;
         let event = merge_members(event, more);
         out.push_str(&format!("event: {kind}\ndata: {event}\n\n"));
+    }
+}
+
+/// Returns the index of the call that an event belongs to.
+fn call_index(event: &TurnEvent) -> Option<usize> {
+    match event {
+        TurnEvent::CallDelta { index, .. } | TurnEvent::CallEnd { index } => Some(*index),
+        _ => None,
     }
 }
 

@@ -220,7 +220,7 @@ fn is_counted(request: &Request) -> bool {
     }
     let path = request.uri().path();
     if !path.starts_with("/mcp") && path != "/messages" {
-        return path != COUNT_TOKENS_PATH;
+        return !COUNT_TOKENS_PATHS.contains(&path);
     }
     let length = headers
         .get(CONTENT_LENGTH)
@@ -232,8 +232,8 @@ fn is_counted(request: &Request) -> bool {
     is_call || length.is_none_or(|length| length > MAX_UNCOUNTED_BYTES)
 }
 
-/// Counts tokens without a request to a model.
-const COUNT_TOKENS_PATH: &str = "/v1/messages/count_tokens";
+/// They count tokens without a request to a model.
+const COUNT_TOKENS_PATHS: [&str; 2] = ["/v1/messages/count_tokens", "/v1/responses/input_tokens"];
 /// Bytes of a message to `/mcp` that is read even if the rate limit of its key is used up.
 const MAX_UNCOUNTED_BYTES: usize = 64 * 1024;
 const HOW_TO_SEND_KEY: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf-vk`";

@@ -1,5 +1,8 @@
 //! `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and `/v1/models`, compatible with the SDKs
-//! of OpenAI and Anthropic, including their error formats.
+//! of OpenAI and Anthropic, including their error formats. [`endpoints`] has the other endpoints.
+
+pub(crate) mod endpoints;
+pub(crate) mod stored;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +22,11 @@ use toolgate::{
 
 use super::App;
 use super::error::{ApiError, STORE_RETRY_AFTER};
-use super::extract::ApiBytes;
+use super::extract::{ApiBytes, ApiPath};
 use super::request::{self, OwnedHeaders, RequestId};
+
+/// Names the provider of models whose names have none.
+const PROVIDER_HEADER: &str = "x-toolgate-provider";
 
 /// Create a chat completion with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "models", request_body = Object,
@@ -43,12 +49,21 @@ pub(crate) async fn messages(request: IncomingModelRequest) -> Response {
     request.send(Dialect::Messages, Operation::Complete).await
 }
 
-/// Count the tokens of a request, if the provider supports it.
+/// Count the tokens of a request. They are estimated if the provider speaks another dialect.
 #[utoipa::path(post, path = "/v1/messages/count_tokens", tag = "models", request_body = Object,
-    responses((status = 200, description = "response in Anthropic's format"), (status = 404, description = "unknown model, or its provider does not count tokens")))]
+    responses((status = 200, description = "response in Anthropic's format"), (status = 404, description = "unknown model")))]
 pub(crate) async fn count_tokens(request: IncomingModelRequest) -> Response {
     request
         .send(Dialect::Messages, Operation::CountTokens)
+        .await
+}
+
+/// Count the tokens of a request to `/v1/responses`. They are estimated if the provider speaks another dialect.
+#[utoipa::path(post, path = "/v1/responses/input_tokens", tag = "models", request_body = Object,
+    responses((status = 200, description = "response in OpenAI's format"), (status = 404, description = "unknown model")))]
+pub(crate) async fn input_tokens(request: IncomingModelRequest) -> Response {
+    request
+        .send(Dialect::Responses, Operation::CountTokens)
         .await
 }
 
@@ -59,16 +74,60 @@ pub(crate) async fn list(State(app): State<App>, headers: HeaderMap) -> Json<Val
     if headers.contains_key("anthropic-version") {
         return Json(anthropic_list(&models));
     }
-    let data = models.iter().map(|ModelName { name, provider }| {
-        json!({"id": name, "object": "model", "created": 0, "owned_by": provider})
-    });
+    let data = models.iter().map(openai_model);
     Json(json!({"object": "list", "data": data.collect::<Vec<_>>()}))
 }
 
+/// Get a model by any name that requests may use for it.
+#[utoipa::path(get, path = "/v1/models/{id}", tag = "models", params(("id" = String, Path)),
+    responses((status = 200, description = "model in OpenAI's or Anthropic's format"), (status = 404, description = "unknown model")))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    ApiPath(id): ApiPath<String>,
+    headers: HeaderMap,
+) -> Response {
+    find(&app, &id, &headers).await
+}
+
+/// As [`get`], for a name whose `/` is not encoded.
+pub(crate) async fn get_qualified(
+    State(app): State<App>,
+    ApiPath((provider, model)): ApiPath<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    find(&app, &format!("{provider}/{model}"), &headers).await
+}
+
+async fn find(app: &App, name: &str, headers: &HeaderMap) -> Response {
+    let is_anthropic = headers.contains_key("anthropic-version");
+    match app.gateway().models().find(name).await {
+        Some(model) if is_anthropic => Json(anthropic_model(&model)).into_response(),
+        Some(model) => Json(openai_model(&model)).into_response(),
+        None => {
+            let dialect = if is_anthropic {
+                Dialect::Messages
+            } else {
+                Dialect::Chat
+            };
+            let error = ModelError::UnknownModel {
+                name: name.to_owned(),
+                hint: "`GET /v1/models` lists those that are available".to_owned(),
+            };
+            model_error_response(dialect, &error)
+        }
+    }
+}
+
+fn openai_model(ModelName { name, provider }: &ModelName) -> Value {
+    json!({"id": name, "object": "model", "created": 0, "owned_by": provider})
+}
+
+fn anthropic_model(ModelName { name, .. }: &ModelName) -> Value {
+    json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
+}
+
 fn anthropic_list(models: &[ModelName]) -> Value {
-    let data = models.iter().map(|ModelName { name, .. }| {
-        json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
-    });
+    let data = models.iter().map(anthropic_model);
     json!({
         "data": data.collect::<Vec<_>>(),
         "has_more": false,
@@ -159,6 +218,7 @@ pub(crate) fn model_response(answer: ModelResponse) -> Response {
         ResponseBody::Stream(stream) => {
             Body::from_stream(stream.map(Ok::<Bytes, std::convert::Infallible>))
         }
+        ResponseBody::Chunks(chunks) => Body::from_stream(chunks),
     };
     (status, headers, body).into_response()
 }
@@ -191,9 +251,29 @@ pub(crate) fn retry_after(error: &ModelError) -> Option<Duration> {
     }
 }
 
+/// Rewrites a request below a path that names a provider: its base URL may lack `/v1`, and models whose
+/// names have no provider are of this one.
+pub(super) fn with_provider(mut request: HttpRequest, provider: &'static str) -> HttpRequest {
+    let uri = request.uri();
+    if !uri.path().starts_with("/v1/") {
+        let target = uri.path_and_query().map_or("", |target| target.as_str());
+        // The path is part of a valid URI already.
+        if let Ok(versioned) = format!("/v1{target}").parse() {
+            *request.uri_mut() = versioned;
+        }
+    }
+    let headers = request.headers_mut();
+    headers.insert(PROVIDER_HEADER, HeaderValue::from_static(provider));
+    request
+}
+
 /// Returns whether the request targets the Anthropic-compatible API.
 pub(super) fn is_messages(request: &HttpRequest) -> bool {
-    request.uri().path().starts_with("/v1/messages")
+    let path = request.uri().path();
+    match path.strip_prefix("/anthropic") {
+        Some(rest) => rest.starts_with("/v1/messages") || rest.starts_with("/messages"),
+        None => path.starts_with("/v1/messages"),
+    }
 }
 
 /// Rewrites the body of the gateway's own errors (authentication, body size, host) to Anthropic's format.

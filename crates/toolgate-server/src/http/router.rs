@@ -1,13 +1,15 @@
 //! All routes, grouped by who may call them, and the OpenAPI document generated from them.
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use tower::util::MapRequest;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::models::endpoints;
 use super::{App, admin, auth, error, execute, health, mcp, models, request, results, sse, ui};
 
 /// Maximum size of a request body.
@@ -36,6 +38,8 @@ pub(crate) fn router(app: App) -> Router {
         .split_for_parts();
     router
         .merge(page_routes())
+        .nest_service("/openai", provider_routes(&app, "openai"))
+        .nest_service("/anthropic", provider_routes(&app, "anthropic"))
         .fallback(error::route_not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -127,11 +131,7 @@ fn run_routes() -> OpenApiRouter<App> {
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
-        .routes(routes!(models::chat))
-        .routes(routes!(models::responses))
-        .routes(routes!(models::messages))
-        .routes(routes!(models::count_tokens))
-        .routes(routes!(models::list))
+        .merge(model_routes())
         .routes(routes!(results::read_result))
         .routes(routes!(mcp::post_all, mcp::listen, mcp::end_session))
         .routes(routes!(mcp::post_server))
@@ -141,6 +141,50 @@ fn caller_routes() -> OpenApiRouter<App> {
         .routes(routes!(sse::open_all))
         .routes(routes!(sse::open_server))
         .routes(routes!(sse::post_message))
+}
+
+/// Routes of the model APIs.
+fn model_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(models::chat))
+        .routes(routes!(models::responses))
+        .routes(routes!(models::input_tokens))
+        .routes(routes!(models::stored::get, models::stored::delete))
+        .routes(routes!(models::stored::cancel))
+        .routes(routes!(models::stored::input_items))
+        .routes(routes!(models::messages))
+        .routes(routes!(models::count_tokens))
+        .routes(routes!(models::list))
+        .routes(routes!(models::get))
+        .route("/v1/models/{id}/{*model}", get(models::get_qualified))
+        .routes(routes!(endpoints::embeddings))
+        .routes(routes!(endpoints::completions))
+        .routes(routes!(endpoints::moderations))
+        .routes(routes!(endpoints::rerank))
+        .routes(routes!(endpoints::image_generations))
+        .routes(routes!(endpoints::image_edits))
+        .routes(routes!(endpoints::image_variations))
+        .routes(routes!(endpoints::speech))
+        .routes(routes!(endpoints::transcriptions))
+        .routes(routes!(endpoints::translations))
+}
+
+/// Returns the model APIs for a base URL that names a provider, such as `/openai` or `/openai/v1`: models
+/// whose names have no provider are that one's.
+fn provider_routes(
+    app: &App,
+    provider: &'static str,
+) -> MapRequest<Router, impl Fn(Request) -> Request + Clone + Send + Sync + 'static> {
+    let (routes, _) = model_routes()
+        .layer(from_fn_with_state(app.clone(), auth::require_caller))
+        .split_for_parts();
+    let routes = routes
+        .fallback(error::route_not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .with_state(app.clone());
+    MapRequest::new(routes, move |request| {
+        models::with_provider(request, provider)
+    })
 }
 
 /// Routes that need no authentication.

@@ -8,6 +8,8 @@ pub struct ModelScript {
     pub(crate) replies: Vec<Reply>,
     pub(crate) when_exhausted: WhenExhausted,
     pub(crate) models: Vec<String>,
+    /// Number of requests for the list of models that fail first.
+    pub(crate) failing_lists: usize,
     /// Maximum number of recorded requests; later ones are not recorded.
     pub(crate) max_recorded_requests: usize,
 }
@@ -27,6 +29,7 @@ impl ModelScript {
             replies,
             when_exhausted: WhenExhausted::RepeatLast,
             models: vec!["scripted".to_owned()],
+            failing_lists: 0,
             max_recorded_requests: usize::MAX,
         }
     }
@@ -42,6 +45,13 @@ impl ModelScript {
     #[must_use]
     pub fn with_models<I: Into<String>>(mut self, models: impl IntoIterator<Item = I>) -> Self {
         self.models = models.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Answers the first requests for the list of models with 503.
+    #[must_use]
+    pub fn with_failing_lists(mut self, count: usize) -> Self {
+        self.failing_lists = count;
         self
     }
 

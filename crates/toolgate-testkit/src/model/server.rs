@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use super::Reply;
 use super::api::Api;
 use super::delivery::{self, BodyEnding, DeliveryOptions, DisconnectGuard};
+use super::endpoints;
 use super::reply::ReplyContent;
 use super::script::{ModelScript, WhenExhausted};
 use super::turn::RequestInfo;
@@ -45,6 +46,7 @@ pub struct RecordedRequest {
 pub(crate) struct ModelState {
     script: ModelScript,
     turns_started: AtomicUsize,
+    lists_requested: AtomicUsize,
     recorded: Mutex<Vec<RecordedRequest>>,
     disconnects: Arc<AtomicUsize>,
 }
@@ -66,7 +68,7 @@ impl RecordedRequest {
         self.method == "POST" && Api::from_path(self.route()).is_some()
     }
 
-    fn route(&self) -> &str {
+    pub(crate) fn route(&self) -> &str {
         self.path.split('?').next().unwrap_or_default()
     }
 }
@@ -76,6 +78,7 @@ impl ModelState {
         Self {
             script,
             turns_started: AtomicUsize::new(0),
+            lists_requested: AtomicUsize::new(0),
             recorded: Mutex::default(),
             disconnects: Arc::default(),
         }
@@ -147,13 +150,17 @@ async fn handle_request(State(state): State<Arc<ModelState>>, request: Request) 
     match (parts.method, Api::from_path(request.route())) {
         (Method::POST, Some(api)) => answer_turn(&state, api, &request.body).await,
         (Method::GET, None) if request.route() == "/v1/models" => {
+            let listed = state.lists_requested.fetch_add(1, Ordering::SeqCst);
+            if listed < state.script.failing_lists {
+                return json_response(503, &Api::Chat.error_body(503, "no list yet"));
+            }
             let anthropic = request.headers.contains_key("anthropic-version");
             json_response(200, &model_list(&state.script.models, anthropic))
         }
-        (method, _) => {
+        (method, _) => endpoints::answer(&request).unwrap_or_else(|| {
             let message = format!("the scripted model has no {method} {}", request.route());
             json_response(404, &Api::Chat.error_body(404, &message))
-        }
+        }),
     }
 }
 
@@ -263,11 +270,11 @@ fn model_list(names: &[String], anthropic: bool) -> Value {
     }
 }
 
-fn json_response(status: u16, value: &Value) -> Response {
+pub(crate) fn json_response(status: u16, value: &Value) -> Response {
     response(status, JSON, Body::from(value.to_string()))
 }
 
-fn response(status: u16, kind: &str, body: Body) -> Response {
+pub(crate) fn response(status: u16, kind: &str, body: Body) -> Response {
     let status = StatusCode::from_u16(status).expect("the script has an invalid status");
     let kind = HeaderValue::try_from(kind).expect("the script has an invalid content type");
     (status, [(CONTENT_TYPE, kind)], body).into_response()

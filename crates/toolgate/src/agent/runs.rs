@@ -8,7 +8,7 @@ use http::HeaderValue;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
-use toolgate_core::config::{ConfigDuration, Dialect, RunLimits};
+use toolgate_core::config::{ConfigDuration, Dialect, RunLimits, ToolInjection};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::{FieldError, RequestBody, TokenUsage};
 use uuid::Uuid;
@@ -183,7 +183,9 @@ impl Runs {
 
     /// Returns whether tools are added to a request.
     fn offers_tools(&self, model_call: &ModelCall) -> bool {
-        self.0.engine.injects_tools() || !model_call.context.filters.is_empty()
+        // An invalid header is refused when the request is sent.
+        let injection = model_call.tool_injection(&self.0.engine);
+        injection.is_ok_and(|injection| injection != ToolInjection::None)
     }
 
     /// Generates the id of a request that has none.

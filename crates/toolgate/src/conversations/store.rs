@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use crate::store::{BulkInsert, Store, StoreError, StoreTransaction, clock, min_id_at};
 
 static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
-    let columns = ["id", "caller", "known", "at"];
+    let columns = ["id", "caller", "known", "provider", "at"];
     BulkInsert::new("response_ids", &columns, "ON CONFLICT DO NOTHING")
 });
 
@@ -22,6 +22,8 @@ pub(super) struct OwnedId {
     caller: Option<String>,
     /// The id at the provider.
     pub(super) provider_id: String,
+    /// Name of the provider, if it was recorded.
+    pub(super) provider: Option<String>,
     /// Whether it belonged to an earlier key of the same name.
     is_orphaned: bool,
 }
@@ -32,12 +34,14 @@ impl OwnedId {
     }
 }
 
-/// An id that a provider issued to a key.
+/// An id that a provider issued to a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IssuedId<'a> {
     pub(crate) id: &'a str,
-    /// Name of the key.
-    pub(crate) caller: &'a str,
+    /// Name of the caller's key.
+    pub(crate) caller: Option<&'a str>,
+    /// Name of the provider.
+    pub(crate) provider: &'a str,
     /// Milliseconds since the Unix epoch.
     pub(crate) at: i64,
 }
@@ -83,7 +87,7 @@ impl OwnerStore {
 
     pub(super) async fn get(&self, id: &str) -> Result<Option<OwnedId>, StoreError> {
         // The reset of a key's budget marks when an earlier key of that name was removed.
-        let sql = "SELECT ids.caller, ids.known, ids.at, spending.reset_id FROM response_ids AS ids
+        let sql = "SELECT ids.caller, ids.known, ids.at, spending.reset_id, ids.provider FROM response_ids AS ids
             LEFT JOIN spending ON spending.caller = ids.caller WHERE ids.id = $1";
         let row = sqlx::query(sql)
             .bind(id)
@@ -96,8 +100,15 @@ impl OwnerStore {
         Ok(Some(OwnedId {
             caller: row.try_get(0)?,
             provider_id: row.try_get(1)?,
+            provider: row.try_get(4)?,
             is_orphaned: reset.is_some_and(|reset| min_id_at(issued_at) <= reset),
         }))
+    }
+
+    pub(super) async fn delete(&self, id: &str) -> Result<(), StoreError> {
+        let statement = sqlx::query("DELETE FROM response_ids WHERE id = $1").bind(id);
+        self.0.execute(statement).await?;
+        Ok(())
     }
 
     pub(super) async fn delete_before(&self, before: i64) -> Result<(), StoreError> {
@@ -114,7 +125,7 @@ pub(crate) async fn put_issued_ids(
 ) -> Result<(), StoreError> {
     let insert = INSERT.insert(transaction, ids, |query, issued| {
         let query = query.bind(issued.id).bind(issued.caller);
-        query.bind(issued.id).bind(issued.at)
+        query.bind(issued.id).bind(issued.provider).bind(issued.at)
     });
     insert.await
 }

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
     ApprovalSettings, Approvers, ArgumentCheck, KeyConfig, KeyCredential, KeyLimits, LogSettings,
-    ResultSettings, RunLimits, ScannerSettings, ServerConfig, ServerConnection,
+    ResultSettings, RunLimits, ScannerSettings, ServerConfig, ServerConnection, ToolInjection,
     ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
@@ -73,6 +73,8 @@ pub(super) struct KeyEntry {
     pub(super) limits: KeyLimits,
     /// Whether requests to models may contain tools that the provider runs.
     provider_tools: bool,
+    /// Tools that are added to its model requests.
+    pub(super) inject: Option<ToolInjection>,
     approval_by: Option<Approvers>,
     enabled: bool,
     expires_at: Option<SystemTime>,
@@ -338,6 +340,7 @@ impl Keys {
             let key_entry = KeyEntry {
                 principal,
                 provider_tools: key.provider_tools.unwrap_or(is_unrestricted),
+                inject: key.inject,
                 limits: key.limits,
                 approval_by: key.approval_by,
                 enabled: key.enabled,

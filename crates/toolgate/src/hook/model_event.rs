@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_llm::TokenUsage;
+use toolgate_llm::endpoint::Endpoint;
 
 use crate::caller::Caller;
 
@@ -18,7 +19,11 @@ pub struct ModelProposal<'a> {
     pub request_id: &'a str,
     /// API in which the body is written.
     pub dialect: Dialect,
-    /// The body as JSON text, as edited by earlier hooks. Tools of the gateway are added later.
+    /// Endpoint that the request is forwarded to, such as that of embeddings; `None` for the one of the
+    /// dialect.
+    pub endpoint: Option<Endpoint>,
+    /// The body as JSON text, as edited by earlier hooks. Tools of the gateway are added later. Of a form,
+    /// which hooks cannot edit, it has the fields `model` and `stream`.
     pub body: &'a str,
 }
 

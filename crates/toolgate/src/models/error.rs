@@ -5,6 +5,7 @@ use toolgate_core::sse::SseDecodeError;
 use toolgate_llm::FieldError;
 use toolgate_llm::body::BodyError;
 use toolgate_llm::event::{ProviderError, ResponseDecodeError};
+use toolgate_llm::messages::{LOST_THREAD_CODE, LOST_THREAD_FIELD};
 use toolgate_llm::upstream::SendError;
 
 use crate::call::CallError;
@@ -27,9 +28,18 @@ pub enum ModelError {
     /// No provider has the model.
     #[error("unknown model `{name}`; {hint}")]
     UnknownModel { name: String, hint: String },
-    /// The provider cannot count tokens.
-    #[error("provider `{0}` does not support counting tokens")]
-    TokenCountUnsupported(String),
+    /// The provider does not offer the endpoint.
+    #[error("provider `{provider}` has no endpoint `{endpoint}`; name a model of another provider")]
+    NoEndpoint {
+        provider: String,
+        endpoint: &'static str,
+    },
+    /// The response is not stored, or not for this caller.
+    #[error("no response with id `{0}`")]
+    UnknownResponse(String),
+    /// The stored response does not allow the operation.
+    #[error("the response is complete; only one that runs in the background can be cancelled")]
+    NotCancellable,
     /// The gateway refused the request.
     #[error(transparent)]
     Refused(#[from] CallError),
@@ -80,8 +90,12 @@ impl ModelError {
     /// Returns the HTTP status that fits the error.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Body(_) | Self::MissingModel | Self::Field(_) => StatusCode::BAD_REQUEST,
-            Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => StatusCode::NOT_FOUND,
+            Self::Body(_) | Self::MissingModel | Self::Field(_) | Self::NotCancellable => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::UnknownModel { .. } | Self::NoEndpoint { .. } | Self::UnknownResponse(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::NoPrice(_) | Self::RefusedByHook(_) | Self::ProviderTools(_) => {
                 StatusCode::FORBIDDEN
             }
@@ -111,8 +125,12 @@ impl ModelError {
     /// Machine-readable error code.
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::Body(_) | Self::MissingModel | Self::Field(_) => "bad_request",
-            Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => "unknown",
+            Self::Body(_) | Self::MissingModel | Self::Field(_) | Self::NotCancellable => {
+                "bad_request"
+            }
+            Self::UnknownModel { .. } | Self::NoEndpoint { .. } | Self::UnknownResponse(_) => {
+                "unknown"
+            }
             Self::Refused(error) => error.code(),
             Self::Send(SendError::NoKey { .. }) => "no_key",
             Self::Send(SendError::Timeout { .. }) => "timeout",
@@ -141,6 +159,7 @@ impl ModelError {
         };
         let code = match self {
             Self::UnknownModel { .. } => Some("model_not_found"),
+            Self::Field(error) if error.field == LOST_THREAD_FIELD => Some(LOST_THREAD_CODE),
             Self::Refused(CallError::Limited { .. }) => Some("rate_limited"),
             Self::Send(_) => Some("provider_unavailable"),
             _ => None,

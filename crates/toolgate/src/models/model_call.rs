@@ -5,14 +5,19 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_llm::provider_turn::ProviderTurn;
+use toolgate_llm::endpoint::Endpoint;
+use toolgate_llm::form::Form;
 use toolgate_llm::turn::ResponseHead;
 use toolgate_llm::{FieldError, RequestBody};
 
-use super::{ModelError, ModelRequest};
+use super::table::NamedModel;
+use super::{ModelError, ModelRequest, Operation};
 use crate::call::RequestContext;
 use crate::caller::Caller;
 use crate::engine::Engine;
 
+/// Names the provider of models whose name has none.
+const PROVIDER_HEADER: &str = "x-toolgate-provider";
 const MAX_MODEL_NAME_BYTES: usize = 256;
 
 /// A model request in progress.
@@ -22,6 +27,8 @@ pub(crate) struct ModelCall {
     /// Request id, filters and headers; the id differs between the turns of a run.
     pub(crate) context: Arc<RequestContext>,
     pub(crate) body: RequestBody,
+    /// The form that was sent instead of a JSON body, which then has only some of its fields.
+    pub(super) form: Option<Arc<Form>>,
     /// Model name from the request.
     pub(super) name: String,
     pub(crate) stream: bool,
@@ -44,6 +51,7 @@ impl ModelCall {
             stream: body.is_true("stream"),
             name: model_name(&body)?,
             body,
+            form: None,
             caller,
             context: Arc::clone(&request.request),
             request: Arc::new(request),
@@ -55,6 +63,12 @@ impl ModelCall {
 
     /// Copies the call with another body.
     pub(super) fn with_body(&self, body: RequestBody) -> Result<Self, ModelError> {
+        if self.form.is_some() {
+            return Err(ModelError::Field(FieldError {
+                field: "body".to_owned(),
+                problem: "is a form, which a hook cannot change".to_owned(),
+            }));
+        }
         Ok(Self {
             stream: body.is_true("stream"),
             name: model_name(&body)?,
@@ -74,10 +88,35 @@ impl ModelCall {
         &self.name
     }
 
+    /// Returns what the request says about its model.
+    pub(super) fn model_request(&self) -> NamedModel<'_> {
+        let provider = self.context.headers.get(PROVIDER_HEADER);
+        NamedModel {
+            name: &self.name,
+            provider: provider.and_then(|provider| provider.to_str().ok()),
+            fallbacks: self.body.get("fallbacks"),
+        }
+    }
+
+    /// Returns the name under which the request is recorded.
+    pub(super) fn record_name(&self) -> &'static str {
+        match self.request.operation {
+            Operation::Forward(endpoint) => endpoint.path(),
+            Operation::Complete | Operation::CountTokens | Operation::StoredResponse => {
+                self.request.dialect.as_str()
+            }
+        }
+    }
+
     /// Returns whether the gateway must request stream usage itself, because it needs the usage and the
     /// caller did not request it.
     pub(super) fn must_request_stream_usage(&self, engine: &Engine) -> bool {
-        self.request.dialect == Dialect::Chat
+        let reports_usage = match self.request.operation {
+            Operation::Complete => self.request.dialect == Dialect::Chat,
+            Operation::Forward(endpoint) => endpoint == Endpoint::Completions,
+            Operation::CountTokens | Operation::StoredResponse => false,
+        };
+        reports_usage
             && self.stream
             && !self.requests_stream_usage()
             && (self.needs_usage || engine.limits().has_budget(&self.caller))

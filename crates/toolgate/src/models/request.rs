@@ -9,7 +9,9 @@ use futures_util::stream::BoxStream;
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use toolgate_core::config::Dialect;
+use toolgate_llm::endpoint::Endpoint;
 
+use super::ModelError;
 use crate::call::RequestContext;
 
 /// A model request as received from a caller.
@@ -33,8 +35,24 @@ pub enum Operation {
     /// Generate a response.
     #[default]
     Complete,
-    /// Count the tokens of a request, which only Anthropic's dialect supports.
+    /// Count the tokens of a request. They are estimated if the provider's dialect is another one.
     CountTokens,
+    /// Forward the request to another endpoint of OpenAI's API. The dialect must be that of Chat
+    /// Completions.
+    Forward(Endpoint),
+    /// Read or change a response that the provider has stored.
+    StoredResponse,
+}
+
+impl Operation {
+    /// Returns whether providers charge nothing for it.
+    pub(super) fn is_free(self) -> bool {
+        match self {
+            Self::Complete => false,
+            Self::CountTokens | Self::StoredResponse => true,
+            Self::Forward(endpoint) => endpoint.is_free(),
+        }
+    }
 }
 
 /// Response to a model request.
@@ -53,7 +71,12 @@ pub enum ResponseBody {
     Whole(Bytes),
     /// Server-sent events; an interrupted provider stream ends with an error event.
     Stream(BoxStream<'static, Bytes>),
+    /// Media, or events of another endpoint; ends with an error if the provider cuts it off.
+    Chunks(ResponseChunks),
 }
+
+/// Chunks of a response.
+pub type ResponseChunks = BoxStream<'static, Result<Bytes, ModelError>>;
 
 impl ModelRequest {
     /// Creates a completion request in the given dialect.
@@ -78,13 +101,21 @@ impl ModelRequest {
 }
 
 impl ModelResponse {
-    /// Collects the whole body; of a stream, all its events.
+    /// Collects the whole body; of a stream, all its events. A body that the provider cuts off ends
+    /// there.
     pub async fn bytes(self) -> Bytes {
         match self.body {
             ResponseBody::Whole(bytes) => bytes,
             ResponseBody::Stream(mut chunks) => {
                 let mut body = Vec::new();
                 while let Some(chunk) = chunks.next().await {
+                    body.extend_from_slice(&chunk);
+                }
+                body.into()
+            }
+            ResponseBody::Chunks(mut chunks) => {
+                let mut body = Vec::new();
+                while let Some(Ok(chunk)) = chunks.next().await {
                     body.extend_from_slice(&chunk);
                 }
                 body.into()
@@ -98,6 +129,7 @@ impl fmt::Debug for ResponseBody {
         f.write_str(match self {
             Self::Whole(_) => "Whole",
             Self::Stream(_) => "Stream",
+            Self::Chunks(_) => "Chunks",
         })
     }
 }

@@ -181,7 +181,7 @@ struct PassthroughStream {
     ended: bool,
 }
 
-async fn pass_through(
+pub(super) async fn pass_through(
     response: Response,
     dialect: Dialect,
     recording: UsageRecording,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_llm::{FieldError, RequestBody};
 
-use super::{ModelCall, ModelError};
+use super::{ModelCall, ModelError, Operation};
 use crate::hook::{Hooks, ModelProposal, ModelReview};
 
 /// Lets all hooks review a request, each with the body as edited by those before it.
@@ -18,6 +18,10 @@ pub(super) async fn review<'a>(
             caller: &model_call.caller,
             request_id: model_call.context.id.as_deref().unwrap_or_default(),
             dialect: model_call.request.dialect,
+            endpoint: match model_call.request.operation {
+                Operation::Forward(endpoint) => Some(endpoint),
+                _ => None,
+            },
             body: reviewed.body.as_str(),
         };
         match hook.before_model_request(proposal).await {

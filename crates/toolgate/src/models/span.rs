@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use toolgate_llm::endpoint::Endpoint;
 use toolgate_llm::event::FinishReason;
 use tracing::Span;
 use tracing::field::Empty;
@@ -121,6 +122,9 @@ fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Complete => "chat",
         Operation::CountTokens => "count_tokens",
+        Operation::Forward(Endpoint::Completions) => "text_completion",
+        Operation::Forward(endpoint) => endpoint.path(),
+        Operation::StoredResponse => "stored_response",
     }
 }
 

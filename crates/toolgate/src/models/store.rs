@@ -138,16 +138,14 @@ impl ModelStore {
     }
 }
 
-/// Returns the ids in a response to a key.
+/// Returns the ids in a response.
 fn issued_ids(record: &ModelRecord) -> impl Iterator<Item = IssuedId<'_>> {
-    let caller = record.caller.as_deref();
     let ids = record.response_ids.iter();
-    ids.filter_map(move |id| {
-        Some(IssuedId {
-            id,
-            caller: caller?,
-            at: record.started_at,
-        })
+    ids.map(|id| IssuedId {
+        id,
+        caller: record.caller.as_deref(),
+        provider: &record.provider,
+        at: record.started_at,
     })
 }
 

@@ -1,29 +1,23 @@
 //! The configured providers, and the resolution of model names to them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use indexmap::IndexMap;
-use serde::Deserialize;
-use tokio::sync::Mutex;
-use toolgate_core::config::provider::PRESETS;
+use toolgate_core::config::provider::{PRESETS, Preset};
 use toolgate_core::config::{self, Dialect};
+use toolgate_core::nearest::find_nearest;
 use toolgate_core::secret::mask_url;
 use toolgate_llm::FieldError;
-use toolgate_llm::event::ResponseDecodeError;
 use toolgate_llm::price::Prices;
-use toolgate_llm::upstream::{ProviderClients, SendError, Upstream};
+use toolgate_llm::upstream::{ProviderClients, Upstream};
 use toolgate_mcp::Environment;
 
+use super::model_list::ModelList;
 use super::{ModelError, ModelName, ProviderStatus};
 
 /// Fallback models a request may specify.
 const MAX_FALLBACKS: usize = 8;
-/// Time for which the providers' model lists are cached.
-const MODEL_LIST_TTL: Duration = Duration::from_secs(60);
-/// Timeout for listing the models of one provider.
-const MODEL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Immutable snapshot of all providers, aliases and prices.
 #[derive(Debug)]
@@ -32,8 +26,7 @@ pub(super) struct ModelTable {
     aliases: IndexMap<String, Vec<String>>,
     default_provider: Option<String>,
     pub(super) prices: Prices,
-    /// Cached model list with the time it was fetched.
-    listed_models: Mutex<Option<(Instant, Vec<ModelName>)>>,
+    lists: Vec<ModelList>,
 }
 
 /// A model at a provider.
@@ -42,6 +35,16 @@ pub(crate) struct ModelTarget {
     pub(crate) upstream: Arc<Upstream>,
     /// Model name as the provider knows it.
     pub(crate) model: String,
+}
+
+/// What a request says about its model.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NamedModel<'a> {
+    pub(super) name: &'a str,
+    /// Name or preset of the provider to use if `name` has none.
+    pub(super) provider: Option<&'a str>,
+    /// Models to try next, as a JSON list.
+    pub(super) fallbacks: Option<&'a str>,
 }
 
 impl ModelTarget {
@@ -81,22 +84,19 @@ impl ModelTable {
             }
         }
         Self {
+            lists: upstreams.iter().cloned().map(ModelList::new).collect(),
             upstreams,
             aliases: models.aliases.clone(),
             default_provider: models.default_provider.clone(),
             prices: Prices::new(models),
-            listed_models: Mutex::default(),
         }
     }
 
     /// Resolves a name and its fallbacks to at least one target, in the order to try them.
-    pub(super) fn resolve(
-        &self,
-        name: &str,
-        fallbacks: Option<&str>,
-    ) -> Result<Vec<ModelTarget>, ModelError> {
-        let mut targets = self.resolve_name(name)?;
-        let fallbacks: Vec<String> = fallbacks
+    pub(super) fn resolve(&self, request: &NamedModel<'_>) -> Result<Vec<ModelTarget>, ModelError> {
+        let mut targets = self.resolve_name(request.name, request.provider)?;
+        let fallbacks: Vec<String> = request
+            .fallbacks
             .and_then(|fallbacks| serde_json::from_str(fallbacks).ok())
             .unwrap_or_default();
         if fallbacks.len() > MAX_FALLBACKS {
@@ -106,22 +106,47 @@ impl ModelTable {
             }));
         }
         for name in &fallbacks {
-            targets.extend(self.resolve_name(name)?);
+            targets.extend(self.resolve_name(name, request.provider)?);
         }
         if targets.is_empty() {
-            Err(self.unknown_model(name))
+            Err(self.unknown_model(request.name))
         } else {
             Ok(targets)
         }
     }
 
     /// Resolves a model name or an alias. A `provider/model` name takes precedence over an alias.
-    fn resolve_name(&self, name: &str) -> Result<Vec<ModelTarget>, ModelError> {
+    fn resolve_name(
+        &self,
+        name: &str,
+        provider: Option<&str>,
+    ) -> Result<Vec<ModelTarget>, ModelError> {
         let alias = self.aliases.get(name);
-        match alias.filter(|_| self.resolve_qualified(name).is_none()) {
-            Some(names) => names.iter().map(|name| self.resolve_model(name)).collect(),
-            None => Ok(vec![self.resolve_model(name)?]),
+        if let Some(names) = alias.filter(|_| self.resolve_qualified(name).is_none()) {
+            return names.iter().map(|name| self.resolve_model(name)).collect();
         }
+        let target = match provider.filter(|_| !name.contains('/')) {
+            Some(provider) => target(self.provider_or_preset(provider, name)?, name),
+            None => self.resolve_model(name)?,
+        };
+        Ok(vec![target])
+    }
+
+    /// Finds the provider that a request names apart from its model.
+    fn provider_or_preset(&self, name: &str, model: &str) -> Result<&Arc<Upstream>, ModelError> {
+        let has_preset = |upstream: &&Arc<Upstream>| upstream.preset == Some(name);
+        let found = self.upstream(name);
+        found
+            .or_else(|| self.upstreams.iter().find(has_preset))
+            .ok_or_else(|| self.unknown_model(&format!("{name}/{model}")))
+    }
+
+    /// Finds the provider of a response that it has stored, if its name was not recorded.
+    pub(super) fn only_responses_provider(&self) -> Option<&Arc<Upstream>> {
+        let stores = |upstream: &&Arc<Upstream>| upstream.dialects.contains(&Dialect::Responses);
+        let mut upstreams = self.upstreams.iter().filter(stores);
+        let only = upstreams.next();
+        only.filter(|_| upstreams.next().is_none())
     }
 
     /// Resolves a name of the form `provider/model`.
@@ -131,29 +156,50 @@ impl ModelTable {
         Some(target(upstream, model))
     }
 
+    /// Resolves a name that is no alias: by its provider, by the models that the configuration names,
+    /// and without a provider by `default_provider`, the only provider, or the vendor's name.
     fn resolve_model(&self, name: &str) -> Result<ModelTarget, ModelError> {
         if let Some(target) = self.resolve_qualified(name) {
             return Ok(target);
         }
-        if let Some(provider) = &self.default_provider {
-            let upstream = self
-                .upstream(provider)
-                .ok_or_else(|| self.unknown_model(name))?;
-            return Ok(target(upstream, name));
-        }
-        let found = match self.upstreams.as_slice() {
-            _ if name.contains('/') => None,
-            [only] => Some(only),
-            several => several
-                .iter()
-                .find(|upstream| upstream.models.iter().any(|model| model == name)),
+        let upstream = match self.find_listed(name) {
+            Some(upstream) => Some(upstream),
+            // Its first part is meant to be a provider, and a misspelt one must not reach another.
+            None if name.contains('/') => None,
+            None => self.route_by_name(name),
         };
-        found
+        upstream
             .map(|upstream| target(upstream, name))
             .ok_or_else(|| self.unknown_model(name))
     }
 
-    fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
+    /// Finds the provider whose configuration names a model; the default provider comes first.
+    fn find_listed(&self, model: &str) -> Option<&Arc<Upstream>> {
+        let default = self.default_provider.as_deref();
+        let default = default.and_then(|name| self.upstream(name));
+        let mut upstreams = default.into_iter().chain(&self.upstreams);
+        upstreams.find(|upstream| upstream.lists_model(model))
+    }
+
+    /// Chooses the provider of a model whose name has no provider and that no configuration names.
+    fn route_by_name(&self, model: &str) -> Option<&Arc<Upstream>> {
+        if let Some(name) = &self.default_provider {
+            let default = self.upstream(name)?;
+            if default.has_key_for(model) || self.upstreams.len() == 1 {
+                return Some(default);
+            }
+        }
+        if let [only] = self.upstreams.as_slice() {
+            return Some(only);
+        }
+        Preset::vendors_of(model).iter().find_map(|vendor| {
+            let mut upstreams = self.upstreams.iter();
+            upstreams
+                .find(|upstream| upstream.preset == Some(*vendor) && upstream.has_key_for(model))
+        })
+    }
+
+    pub(super) fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.iter().find(|upstream| upstream.name == name)
     }
 
@@ -165,6 +211,8 @@ impl ModelTable {
             .collect();
         let hint = if names.is_empty() {
             "no provider is configured; set OPENAI_API_KEY or ANTHROPIC_API_KEY, or add `[providers.NAME]`".to_owned()
+        } else if let Some(suggestion) = suggest(name, &names) {
+            format!("did you mean `{suggestion}`?")
         } else {
             format!(
                 "write it as `provider/model` with one of the providers {}",
@@ -195,21 +243,22 @@ impl ModelTable {
             name: alias.clone(),
             provider: "toolgate".to_owned(),
         });
-        let mut cached = self.listed_models.lock().await;
-        let fresh = cached
-            .as_ref()
-            .filter(|(fetched_at, _)| fetched_at.elapsed() < MODEL_LIST_TTL);
-        let names = match fresh {
-            Some((_, names)) => names.clone(),
-            None => {
-                let requests = self.upstreams.iter().map(|upstream| list_models(upstream));
-                let names = join_all(requests).await.concat();
-                *cached = Some((Instant::now(), names.clone()));
-                names
-            }
-        };
-        aliases.chain(names).collect()
+        let lists = self.lists.iter().map(|list| async move {
+            let names = list.ids().await.into_iter().map(|id| ModelName {
+                name: format!("{}/{id}", list.provider()),
+                provider: list.provider().to_owned(),
+            });
+            names.collect::<Vec<_>>()
+        });
+        aliases.chain(join_all(lists).await.concat()).collect()
     }
+}
+
+/// Suggests a name with the provider that is most similar to the one in `name`.
+fn suggest(name: &str, providers: &[&str]) -> Option<String> {
+    let (provider, model) = name.split_once('/')?;
+    let nearest = find_nearest(provider, providers.iter().copied())?;
+    Some(format!("{nearest}/{model}"))
 }
 
 fn target(upstream: &Arc<Upstream>, model: &str) -> ModelTarget {
@@ -217,48 +266,6 @@ fn target(upstream: &Arc<Upstream>, model: &str) -> ModelTarget {
         upstream: Arc::clone(upstream),
         model: model.to_owned(),
     }
-}
-
-/// Returns the configured models of a provider, or those it lists itself. A provider that does not
-/// respond has none, so that the others can still be listed.
-async fn list_models(upstream: &Upstream) -> Vec<ModelName> {
-    let ids = if upstream.models.is_empty() && upstream.has_key() {
-        fetch_model_ids(upstream).await.unwrap_or_else(|error| {
-            tracing::warn!(provider = upstream.name, %error, "could not list the models of a provider");
-            Vec::new()
-        })
-    } else {
-        upstream.models.clone()
-    };
-    let names = ids.into_iter().map(|id| ModelName {
-        name: format!("{}/{id}", upstream.name),
-        provider: upstream.name.clone(),
-    });
-    names.collect()
-}
-
-/// Fetches the ids of the models that a provider lists.
-async fn fetch_model_ids(upstream: &Upstream) -> Result<Vec<String>, ModelError> {
-    #[derive(Deserialize)]
-    struct List {
-        data: Vec<Model>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        id: String,
-    }
-    let fetch = async {
-        let response = upstream.get("/models").await?;
-        super::response::read_body(response).await
-    };
-    let body = tokio::time::timeout(MODEL_LIST_TIMEOUT, fetch).await;
-    let body = body.unwrap_or_else(|_| {
-        Err(ModelError::Send(SendError::Timeout {
-            provider: upstream.name.clone(),
-        }))
-    })?;
-    let list: List = serde_json::from_slice(&body).map_err(ResponseDecodeError::from)?;
-    Ok(list.data.into_iter().map(|model| model.id).collect())
 }
 
 /// Returns whether the `fallbacks` member is a list of model names; any other value is

@@ -6,11 +6,14 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use moka::sync::Cache;
+use toolgate_core::config::ToolInjection;
 use toolgate_core::policy::{Judgement, Verdict};
 use toolgate_core::scope::Scope;
+use toolgate_llm::FieldError;
 use toolgate_llm::tools::{DefinitionFormat, OfferedTool, ToolDefinitions};
 
 use super::{ModelCall, ModelError};
+use crate::call::RequestContext;
 use crate::engine::{BuiltinTool, Engine};
 
 /// Total size of cached definitions.
@@ -68,7 +71,8 @@ impl ToolDefinitionCache {
         format: DefinitionFormat,
     ) -> Result<Arc<ToolDefinitions>, ModelError> {
         let filters = &model_call.context.filters;
-        if !engine.injects_tools() && filters.is_empty() {
+        let injection = model_call.tool_injection(engine)?;
+        if injection == ToolInjection::None {
             return Ok(Arc::default());
         }
         let scope = engine.scope(&model_call.caller, filters)?;
@@ -86,7 +90,7 @@ impl ToolDefinitionCache {
             scope: Arc::as_ptr(&scope).addr(),
             format,
             builtin_tools,
-            automatic_only: is_coding_agent(&model_call.context.headers),
+            automatic_only: injection == ToolInjection::Auto,
         };
         if let Some(cached) = self.0.get(&key) {
             return Ok(cached.definitions);
@@ -101,6 +105,33 @@ impl ToolDefinitionCache {
     }
 }
 
+impl ModelCall {
+    /// Returns which tools are added to the request: as its header says, else its key, else the
+    /// configuration.
+    pub(crate) fn tool_injection(&self, engine: &Engine) -> Result<ToolInjection, ModelError> {
+        let RequestContext {
+            headers, filters, ..
+        } = &*self.context;
+        if let Some(value) = headers.get(INJECT_HEADER) {
+            let injection = value.to_str().ok().and_then(ToolInjection::parse);
+            return injection.ok_or_else(|| {
+                ModelError::Field(FieldError {
+                    field: INJECT_HEADER.to_owned(),
+                    problem: "must be `all`, `auto` or `none`".to_owned(),
+                })
+            });
+        }
+        Ok(match engine.tool_injection(&self.caller)? {
+            Some(injection) => injection,
+            None if !engine.injects_tools() && filters.is_empty() => ToolInjection::None,
+            None if is_coding_agent(headers) => ToolInjection::Auto,
+            None => ToolInjection::All,
+        })
+    }
+}
+
+/// Says which tools are added to a request.
+const INJECT_HEADER: &str = "x-toolgate-inject";
 /// User agents of programs that fail when a model calls a tool they do not know. They are offered only
 /// tools that the gateway executes.
 const CODING_AGENTS: [&str; 6] = [

@@ -12,7 +12,7 @@ use tracing::Span;
 use super::span::ModelSpan;
 use super::store::ModelStore;
 use super::table::{ModelTable, ModelTarget};
-use super::{ModelCall, ModelError};
+use super::{ModelCall, ModelError, Operation};
 use crate::caller::Caller;
 use crate::conversations::Conversations;
 use crate::engine::{Engine, ModelSlot};
@@ -38,7 +38,7 @@ pub struct ModelRecord {
     pub provider: String,
     /// Name of the model at the provider.
     pub model: String,
-    /// API of the request.
+    /// API of the request, or the endpoint, such as `embeddings`.
     pub dialect: String,
     /// HTTP status of the provider's response; 0 without a response.
     pub status: u16,
@@ -169,7 +169,7 @@ impl UsageRecording {
             caller: caller.key().map(ToString::to_string),
             provider: target.upstream.name.clone(),
             model: target.model.clone(),
-            dialect: model_call.request.dialect.as_str().to_owned(),
+            dialect: model_call.record_name().to_owned(),
             outcome: "cancelled".to_owned(),
             stream: model_call.stream,
             started_at: clock::now(),
@@ -272,7 +272,7 @@ impl UsageRecording {
             if self.record.response_ids.contains(&id) {
                 continue;
             }
-            conversations.add_issued_id(&self.caller, &id);
+            conversations.add_issued_id(&self.caller, &id, &self.record.provider);
             self.record.response_ids.push(id);
         }
     }
@@ -359,12 +359,12 @@ impl Drop for UsageRecording {
     }
 }
 
-/// Returns whether a key receives ids of the provider to which it may refer later.
+/// Returns whether a caller receives ids of the provider to which it may refer later.
 fn has_referable_ids(model_call: &ModelCall, target: &ModelTarget) -> bool {
     let dialect = model_call.request.dialect;
     dialect == Dialect::Responses
         && target.provider_dialect(dialect) == Dialect::Responses
-        && model_call.caller.key().is_some()
+        && model_call.request.operation == Operation::Complete
         && model_call.body.get("store") != Some("false")
 }
 

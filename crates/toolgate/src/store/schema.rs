@@ -242,6 +242,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         PRIMARY KEY (server, tool)
     );",
     ),
+    (
+        11,
+        "providers of stored responses",
+        "ALTER TABLE response_ids ADD COLUMN provider TEXT;",
+    ),
 ];
 
 /// Version of the current schema.

@@ -134,6 +134,7 @@ fn build_key(
         mcp_configs,
         resources,
         provider_tools,
+        inject,
         approval_by,
         rate_limit,
         max_in_flight,
@@ -178,6 +179,7 @@ fn build_key(
         tools: merge_grants(tools, mcp_configs),
         resources: resources.unwrap_or(true),
         provider_tools,
+        inject,
         approval_by: approvers(approval_by),
         limits: KeyLimits {
             rate: rate_limit,

@@ -14,6 +14,7 @@ use crate::config::file::{
 };
 use crate::config::provider::{
     ModelPrice, PRESETS, Preset, ProviderAuth, ProviderConfig, ProviderKey, ProviderNetwork, Proxy,
+    RequestSettings,
 };
 use crate::config::{ConfigFinding, ConfigLocation, Dialect, Severity, Tls, micro_usd};
 use crate::header;
@@ -142,6 +143,7 @@ fn build_provider(
         tls,
         ignore_fields,
         flat_schemas,
+        max_tokens_field,
         enabled: _,
         network_config,
         proxy_config,
@@ -156,11 +158,8 @@ fn build_provider(
     let bifrost = network_config.unwrap_or_default();
     let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
     let keys = build_keys(api_key, keys, preset, custom);
-    let dialects = match dialect {
-        Some(DialectNames::One(dialect)) => vec![dialect],
-        Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
-        _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
-    };
+    let dialects = resolve_dialects(dialect, preset);
+    let requests = preset.map(Preset::requests).unwrap_or_default();
     let proxy = match (proxy, proxy_config) {
         (Some(url), _) => Proxy::Url { url, user: None },
         (None, Some(config)) => build_bifrost_proxy(config, pointer, context)?,
@@ -175,6 +174,7 @@ fn build_provider(
     let defaults = ProviderNetwork::default();
     Some(ProviderConfig {
         name: name.to_owned(),
+        preset,
         base_url,
         auth: provider_auth(preset, &dialects),
         dialects,
@@ -195,9 +195,21 @@ fn build_provider(
                 ca_cert_pem: tls.ca_cert_pem.or(bifrost.ca_cert_pem),
             },
         },
-        ignore_fields,
-        flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
+        requests: RequestSettings {
+            ignore_fields,
+            flat_schemas: flat_schemas.unwrap_or(requests.flat_schemas),
+            max_tokens_field: max_tokens_field.unwrap_or(requests.max_tokens_field),
+        },
     })
+}
+
+/// Returns the supported dialects: those that are named, else those of the preset.
+fn resolve_dialects(names: Option<DialectNames>, preset: Option<&Preset>) -> Vec<Dialect> {
+    match names {
+        Some(DialectNames::One(dialect)) => vec![dialect],
+        Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
+        _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
+    }
 }
 
 /// Returns the header in which a provider expects its key.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AgentTable;
-use crate::config::Approver;
+use crate::config::{Approver, ToolInjection};
 use crate::rate::{Period, Rate};
 use crate::secret::Secret;
 
@@ -60,6 +60,9 @@ pub struct KeyTable {
     /// Whether requests to models may contain tools that the provider runs itself, such as `web_search`, `code_interpreter` or
     /// `mcp`. Default: `true`, unless `tools` is set, for the key or one of its roles, or `permissions.default` is `deny`.
     pub provider_tools: Option<bool>,
+    /// Tools that are added to the key's model requests: `all`, `auto` (those that the gateway runs itself) or `none`. The
+    /// header `x-toolgate-inject` overrides it. Default `all`, for coding agents `auto`.
+    pub inject: Option<ToolInjection>,
     /// Who may approve the key's calls that need it: `admin`, `client` (the user of the MCP client). Default: `permissions.approval_by`.
     pub approval_by: Option<Vec<Approver>>,
     /// Maximum rate of calls. Further calls are rejected with status 429.

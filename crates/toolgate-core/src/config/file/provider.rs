@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::TlsConfig;
 use crate::config::duration::ConfigDuration;
-use crate::config::provider::Dialect;
+use crate::config::provider::{Dialect, MaxTokensField};
 use crate::secret::Secret;
 
 /// A model provider. If it is named after a preset (`openai`, `anthropic`, `groq`, …), it only needs a key.
@@ -42,6 +42,9 @@ pub struct ProviderTable {
     pub ignore_fields: Vec<String>,
     /// Inlines `$ref` in tool schemas, for providers that do not support it. Default `false`, except for `gemini`.
     pub flat_schemas: Option<bool>,
+    /// Field that limits the length of a response in translated chat completions: `max_tokens` or `max_completion_tokens`.
+    /// Default `max_tokens`, except for `openai`, `azure`, `gemini`, `groq`, `xai` and `cerebras`.
+    pub max_tokens_field: Option<MaxTokensField>,
     /// `false` disables the provider without removing it. Default `true`.
     pub enabled: Option<bool>,
     /// Network settings, in Bifrost's format.

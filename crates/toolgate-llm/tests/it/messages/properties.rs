@@ -8,8 +8,9 @@ use toolgate_core::sse;
 use toolgate_llm::Dialect::Messages;
 use toolgate_llm::event::ReasoningProof;
 use toolgate_llm::prompt::{
-    IgnoredFields, MediaSource, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool,
-    ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
+    IgnoredFields, MediaSource, MessageRole, OpenAiSettings, Prompt, PromptMessage, PromptPart,
+    PromptTool, ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling,
+    ToolChoice,
 };
 use toolgate_llm::{FinishReason, ModelTurn, TokenUsage, TurnEvent, WireFormat as _};
 
@@ -309,6 +310,7 @@ fn prompt() -> impl Strategy<Value = Prompt> {
             strict: Some(true),
         };
         Prompt {
+            openai: OpenAiSettings::default(),
             model: "m".to_owned(),
             messages,
             tools,
@@ -317,6 +319,7 @@ fn prompt() -> impl Strategy<Value = Prompt> {
             limits: ResponseLimits {
                 max_tokens: Some(limits.0.into()),
                 stop: limits.1,
+                ..ResponseLimits::default()
             },
             sampling,
             format: formatted.then_some(schema),

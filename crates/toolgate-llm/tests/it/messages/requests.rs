@@ -179,6 +179,15 @@ fn unsupported_request_fields_are_named_in_error() {
         (r#""container":"c""#, "container"),
         (r#""mcp_servers":[{}]"#, "mcp_servers"),
         (r#""inference_geo":"eu""#, "inference_geo"),
+        (
+            r#""context_management":{"edits":[{"type":"clear_thinking_20251015"},{"type":"clear_tool_uses_20250919"}]}"#,
+            "context_management.edits[1]",
+        ),
+        (
+            r#""thread":{"type":"continue","previous_message_id":"msg_1"}"#,
+            "thread.previous_message_id",
+        ),
+        (r#""thread":{"type":"fork"}"#, "thread.type"),
         (r#""metadata":{"a":"b"}"#, "metadata.a"),
         (r#""thinking":{"type":"enabled"}"#, "thinking.budget_tokens"),
         (r#""thinking":{"type":"between_tools"}"#, "thinking.type"),
@@ -215,6 +224,33 @@ fn unsupported_request_fields_are_named_in_error() {
     ]);
     let body = r#"{"model":"m","messages":[],"container":"c","context_management":{}}"#;
     Messages.decode_request(body, &ignoring).unwrap();
+}
+
+#[test]
+fn fields_without_effect_elsewhere_are_accepted() {
+    let body = r#"{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"}],"thread":{"type":"create"},
+        "context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}}"#;
+    let written = translate(Messages, Chat, body).unwrap();
+    assert!(
+        !written.contains("thread") && !written.contains("context"),
+        "{written}"
+    );
+}
+
+#[test]
+fn json_mode_becomes_an_instruction_and_allowed_tools_a_selection() {
+    let request = r#"{"model":"m","response_format":{"type":"json_object"},"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"x"}],
+        "tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b"}}],
+        "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"b"}}]}}}"#;
+    let written = translate(Chat, Messages, request).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["system"][0]["text"], "Be kind.");
+    let instruction = written["system"][1]["text"].as_str().unwrap();
+    assert!(instruction.contains("JSON object"), "{instruction}");
+    assert!(written.get("output_config").is_none(), "{written}");
+    assert_eq!(written["tools"].as_array().unwrap().len(), 1);
+    assert_eq!(written["tools"][0]["name"], "b");
+    assert_eq!(written["tool_choice"]["type"], "any");
 }
 
 #[test]
@@ -273,10 +309,8 @@ fn chat_fields_without_equivalent_are_named_in_error() {
         (r#""seed":0"#, "seed"),
         (r#""temperature":1.5"#, "temperature"),
         (r#""stop":["a","\n"]"#, "stop"),
-        (
-            r#""response_format":{"type":"json_object"}"#,
-            "response_format",
-        ),
+        (r#""verbosity":"low""#, "verbosity"),
+        (r#""metadata":{"a":"b"}"#, "metadata"),
         (
             r#""reasoning_effort":"low","temperature":0.5"#,
             "temperature",

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use serde_json::{Number, Value, json};
 use toolgate_llm::event::{FinishReason, ReasoningProof};
 use toolgate_llm::prompt::{
-    IgnoredFields, MediaSource, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool,
-    ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
+    IgnoredFields, MediaSource, MessageRole, OpenAiSettings, Prompt, PromptMessage, PromptPart,
+    PromptTool, ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling,
+    ToolChoice,
 };
 use toolgate_llm::{ModelTurn, TokenUsage, TurnEvent, responses};
 
@@ -242,12 +243,17 @@ fn prompt() -> impl Strategy<Value = Prompt> {
             let (choice, parallel, format, effort, user, stream) = settings;
             let stop = Vec::new();
             Prompt {
+                openai: OpenAiSettings::default(),
                 model,
                 messages,
                 tools,
                 tool_choice: choice,
                 parallel_tool_calls: parallel,
-                limits: ResponseLimits { max_tokens, stop },
+                limits: ResponseLimits {
+                    max_tokens,
+                    stop,
+                    ..ResponseLimits::default()
+                },
                 sampling: Sampling {
                     temperature,
                     top_p,

@@ -163,7 +163,7 @@ const UNSUPPORTED_MEMBERS: &[(&str, &str)] = &[
     (r#""frequency_penalty":1"#, "frequency_penalty"),
     (r#""store":true"#, "store"),
     (r#""background":true"#, "background"),
-    (r#""metadata":{"a":"b"}"#, "metadata"),
+    (r#""metadata":"a""#, "metadata"),
     (r#""previous_response_id":"resp_0""#, "previous_response_id"),
     (r#""conversation":"conv_0""#, "conversation"),
     (r#""prompt":{"id":"pmpt_0"}"#, "prompt"),
@@ -175,24 +175,23 @@ const UNSUPPORTED_MEMBERS: &[(&str, &str)] = &[
         r#""include":["reasoning.encrypted_content","file_search_call.results"]"#,
         "include[1]",
     ),
-    (r#""text":{"verbosity":"low"}"#, "text.verbosity"),
     (
         r#""text":{"format":{"type":"grammar"}}"#,
         "text.format.type",
     ),
     (r#""reasoning":{"mode":"pro"}"#, "reasoning.mode"),
     (
-        r#""tools":[{"type":"function","name":"a"},{"type":"web_search"}]"#,
+        r#""tools":[{"type":"function","name":"a"},{"type":"code_interpreter"}]"#,
         "tools[1].type",
     ),
     (r#""tools":[{"type":"custom","name":"a"}]"#, "tools[0].type"),
     (
-        r#""tools":[{"type":"namespace","name":"a","tools":[{"type":"web_search"}]}]"#,
+        r#""tools":[{"type":"namespace","name":"a","tools":[{"type":"file_search"}]}]"#,
         "tools[0].tools[0].type",
     ),
     (
-        r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
-        "tool_choice.type",
+        r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}"#,
+        "tool_choice.tools[0].type",
     ),
     (
         r#""input":[{"type":"item_reference","id":"msg_0"}]"#,
@@ -240,6 +239,32 @@ fn unsupported_request_fields_are_named_in_error() {
     let body =
         r#"{"model":"m","input":"hi","metadata":{"a":"b"},"include":["file_search_call.results"]}"#;
     responses::decode_request(body, &ignoring).unwrap();
+}
+
+/// Settings that only OpenAI's dialects have, in Chat Completions and in Responses.
+#[test]
+fn openai_settings_are_translated_in_both_directions() {
+    let in_chat = r#"{"model":"m","messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"a"}}]}},"verbosity":"low","metadata":{"k":"v"}}"#;
+    let in_responses = r#"{"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"a"}]},"text":{"verbosity":"low"},"metadata":{"k":"v"}}"#;
+    let from_chat = chat::decode_request(in_chat, &IgnoredFields::default()).unwrap();
+    let from_responses = read(in_responses);
+    assert_eq!(from_chat.openai, from_responses.openai);
+    assert_eq!(from_chat.tool_choice, from_responses.tool_choice);
+    for name in ["tool_choice", "text", "metadata"] {
+        let written: serde_json::Value =
+            serde_json::from_str(&responses::encode_request(&from_chat).unwrap()).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(in_responses).unwrap();
+        assert_eq!(written[name], expected[name], "{name}");
+    }
+    for name in ["tool_choice", "verbosity", "metadata"] {
+        let written: serde_json::Value =
+            serde_json::from_str(&chat::encode_request(&from_responses).unwrap()).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(in_chat).unwrap();
+        assert_eq!(written[name], expected[name], "{name}");
+    }
+    // Codex sends this tool to every provider.
+    let body = r#"{"model":"m","input":"x","tools":[{"type":"web_search"},{"type":"function","name":"a"}]}"#;
+    assert_eq!(read(body).tools.len(), 1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_core::config::{Approver, KeyConfig, NameOwner};
+use toolgate_core::config::{Approver, KeyConfig, NameOwner, ToolInjection};
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
@@ -40,6 +40,10 @@ pub(crate) struct KeyView {
     /// key's tools and the permissions.
     #[schema(required)]
     pub(crate) provider_tools: Option<bool>,
+    /// Tools that are added to the key's model requests: `all`, `auto` or `none`; absent if the default applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub(crate) inject: Option<ToolInjection>,
     /// Who may approve the key's calls; null leaves it to rules, servers and the default.
     #[schema(value_type = Option<Vec<String>>, required)]
     pub(crate) approval_by: Option<Vec<Approver>>,
@@ -195,6 +199,7 @@ impl KeyView {
             roles: key.roles.clone(),
             tools: key.tools.clone(),
             provider_tools: key.provider_tools,
+            inject: key.inject,
             approval_by: key.approval_by.map(|by| by.iter().collect()),
             rate_limit: key.limits.rate.map(|rate| rate.to_string()),
             max_in_flight: key.limits.max_in_flight,

@@ -61,7 +61,8 @@ pub(super) struct FunctionCallOutput {
     #[serde(rename = "type")]
     kind: &'static str,
     call_id: String,
-    output: String,
+    /// A string if all content is text, otherwise an array of parts.
+    output: CallOutput,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_error: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,6 +74,25 @@ pub(super) struct FunctionCallOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     result_handle: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum CallOutput {
+    Text(String),
+    Parts(Vec<CallOutputPart>),
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum CallOutputPart {
+    InputText {
+        text: String,
+    },
+    InputImage {
+        /// A data URL.
+        image_url: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -144,8 +164,8 @@ impl ToolMessage {
 impl FunctionCallOutput {
     pub(super) fn new(call_id: String, outcome: &Result<Outcome, CallError>) -> Self {
         let (output, is_error) = match outcome {
-            Ok(outcome) => (outcome.result.text(), outcome.result.is_error()),
-            Err(error) => (error.to_string(), true),
+            Ok(outcome) => (CallOutput::new(&outcome.result), outcome.result.is_error()),
+            Err(error) => (CallOutput::Text(error.to_string()), true),
         };
         Self {
             kind: "function_call_output",
@@ -156,6 +176,27 @@ impl FunctionCallOutput {
             approval: approval_note(outcome),
             result_handle: result_handle(outcome),
         }
+    }
+}
+
+impl CallOutput {
+    fn new(result: &ToolResult) -> Self {
+        let blocks = result.blocks();
+        if !blocks
+            .iter()
+            .any(|block| matches!(block, Block::Image { .. }))
+        {
+            return Self::Text(result.text());
+        }
+        let parts = blocks
+            .into_iter()
+            .map(|block| match MessagePart::new(block) {
+                MessagePart::Text { text } => CallOutputPart::InputText { text },
+                MessagePart::ImageUrl { image_url } => CallOutputPart::InputImage {
+                    image_url: image_url.url,
+                },
+            });
+        Self::Parts(parts.collect())
     }
 }
 
