@@ -31,6 +31,7 @@ mod scope_cache;
 mod script;
 mod send;
 mod spending;
+mod tasks;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use result_store::ResultStore;
 pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
+pub(crate) use tasks::InterruptedTask;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};
