@@ -6,9 +6,23 @@ use toolgate_testkit::conformance::{ConformanceReport, run_conformance};
 
 use crate::gate::TestGate;
 
+/// The scenarios of the tasks extension. `tasks-status-notifications` checks nothing in this version of the
+/// suite; `tasks.rs` tests notifications.
+const TASK_SCENARIOS: [&str; 9] = [
+    "tasks-capability-negotiation",
+    "tasks-dispatch-and-envelope",
+    "tasks-lifecycle",
+    "tasks-mrtr-composition",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-request-state-removal",
+    "tasks-required-task-error",
+    "tasks-wire-fields",
+];
+
 /// Runs the scenarios of a revision through `/mcp/{server}`.
 async fn run_through_gateway(era: &str, revision: &str) -> ConformanceReport {
-    let zoo = HttpZoo::start(&["--fixtures", "--era", era]);
+    let zoo = HttpZoo::start(&["--fixtures", "--tasks", "--era", era]);
     let toml = format!("[mcp_servers.fixtures]\nurl = {:?}\n", zoo.url());
     let gate = TestGate::start(&toml);
     gate.wait_for_state("fixtures", "healthy").await;
@@ -30,6 +44,13 @@ async fn gateway_passes_2026_07_28_conformance() {
         let report = run_through_gateway(era, "2026-07-28").await;
         let all_passed = report.failed.is_empty() && report.passed.len() == 37;
         assert!(all_passed, "{era}: {}", report.summary);
+        for scenario in TASK_SCENARIOS {
+            assert!(
+                report.unscored.contains(scenario),
+                "{era}: {scenario}: {}",
+                report.summary
+            );
+        }
     }
 }
 

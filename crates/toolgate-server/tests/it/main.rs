@@ -77,5 +77,6 @@ mod standalone;
 mod stdio_client;
 mod store_key;
 mod streams;
+mod tasks;
 mod telemetry;
 mod trust;
