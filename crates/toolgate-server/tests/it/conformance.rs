@@ -22,7 +22,11 @@ const TASK_SCENARIOS: [&str; 9] = [
 
 /// Runs the scenarios of a revision through `/mcp/{server}`.
 async fn run_through_gateway(era: &str, revision: &str) -> ConformanceReport {
-    let zoo = HttpZoo::start(&["--fixtures", "--tasks", "--era", era]);
+    run_with(&["--fixtures", "--era", era], revision).await
+}
+
+async fn run_with(flags: &[&str], revision: &str) -> ConformanceReport {
+    let zoo = HttpZoo::start(flags);
     let toml = format!("[mcp_servers.fixtures]\nurl = {:?}\n", zoo.url());
     let gate = TestGate::start(&toml);
     gate.wait_for_state("fixtures", "healthy").await;
@@ -41,7 +45,7 @@ async fn gateway_passes_2025_11_25_conformance() {
 #[tokio::test]
 async fn gateway_passes_2026_07_28_conformance() {
     for era in ["dual", "modern"] {
-        let report = run_through_gateway(era, "2026-07-28").await;
+        let report = run_with(&["--fixtures", "--tasks", "--era", era], "2026-07-28").await;
         let all_passed = report.failed.is_empty() && report.passed.len() == 37;
         assert!(all_passed, "{era}: {}", report.summary);
         for scenario in TASK_SCENARIOS {
