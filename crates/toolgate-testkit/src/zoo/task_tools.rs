@@ -22,14 +22,14 @@ const CREATED_AT: &str = "2026-01-01T00:00:00Z";
 
 /// The listed definitions.
 const DEFINITIONS: &str = r#"[
-    {"name":"greet","inputSchema":{"type":"object","properties":{"name":{"type":"string"}}}},
-    {"name":"slow_compute","inputSchema":{"type":"object","properties":{"seconds":{"type":"number"},"label":{"type":"string"}}},"execution":{"taskSupport":"optional"}},
-    {"name":"failing_job","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}},
-    {"name":"required_job","inputSchema":{"type":"object","properties":{"seconds":{"type":"number"}}},"execution":{"taskSupport":"required"}},
-    {"name":"protocol_error_job","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},
-    {"name":"confirm_delete","inputSchema":{"type":"object","properties":{"filename":{"type":"string"}}},"execution":{"taskSupport":"optional"}},
-    {"name":"multi_input","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},
-    {"name":"test_tool_with_task","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}
+    {"name":"greet","description":"Tests calls.","inputSchema":{"type":"object","properties":{"name":{"type":"string"}}}},
+    {"name":"slow_compute","description":"Tests tasks.","inputSchema":{"type":"object","properties":{"seconds":{"type":"number"},"label":{"type":"string"}}},"execution":{"taskSupport":"optional"}},
+    {"name":"failing_job","description":"Tests tasks.","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}},
+    {"name":"required_job","description":"Tests tasks.","inputSchema":{"type":"object","properties":{"seconds":{"type":"number"}}},"execution":{"taskSupport":"required"}},
+    {"name":"protocol_error_job","description":"Tests tasks.","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},
+    {"name":"confirm_delete","description":"Tests tasks.","inputSchema":{"type":"object","properties":{"filename":{"type":"string"}}},"execution":{"taskSupport":"optional"}},
+    {"name":"multi_input","description":"Tests tasks.","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}},
+    {"name":"test_tool_with_task","description":"Tests tasks.","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}
 ]"#;
 
 /// The tasks of a server.

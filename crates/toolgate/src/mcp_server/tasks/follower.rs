@@ -66,7 +66,7 @@ pub(super) struct TaskFollower {
     started: Mutex<Option<oneshot::Sender<TaskReport>>>,
     progress: watch::Sender<TaskProgress>,
     answers: Mutex<HashMap<String, oneshot::Sender<RpcResult>>>,
-    /// Whether the client was told that the call is a task.
+    /// Whether the client is told that the call is a task.
     is_task: AtomicBool,
     left_running: AtomicBool,
     /// For questions, which outlive the calls that ask them.
@@ -117,9 +117,16 @@ impl TaskFollower {
         (follower, started)
     }
 
-    /// Takes note that the client is told that the call is a task.
+    /// Lets questions wait for the client, which is told that the call is a task.
     pub(super) fn become_task(&self) {
         self.is_task.store(true, Ordering::Relaxed);
+    }
+
+    /// Undoes [`Self::become_task`]. Questions that wait are refused.
+    pub(super) fn remain_call(&self) {
+        self.is_task.store(false, Ordering::Relaxed);
+        let open = std::mem::take(&mut *self.answers.lock());
+        drop(open);
     }
 
     /// Lets the server go on with the task when it is no longer followed.
@@ -266,9 +273,11 @@ impl TaskEnd {
 
 impl TaskObserver for TaskFollower {
     fn on_report(&self, report: &TaskReport) {
-        if let Some(started) = self.started.lock().take() {
-            // Fails if the client does not wait for a task.
-            let _ = started.send(report.clone());
+        if let Some(started) = self.started.lock().take()
+            && started.send(report.clone()).is_ok()
+        {
+            // At once, because the server's first question may come before the client is told.
+            self.become_task();
         }
         self.progress.send_if_modified(|progress| {
             let is_new =

@@ -106,7 +106,10 @@ impl RequestHandler {
         match tasks.add(&record).await? {
             TaskRoom::Added => {}
             // The client need not get a task.
-            TaskRoom::Full | TaskRoom::FullForCaller if era == Era::Modern => return answer.await,
+            TaskRoom::Full | TaskRoom::FullForCaller if era == Era::Modern => {
+                follower.remain_call();
+                return answer.await;
+            }
             full => tasks.refuse_if_full(full, &record.owner)?,
         }
         follower.become_task();
