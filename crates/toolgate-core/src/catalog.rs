@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 pub use alias::HashedAlias;
 pub use listing::{ItemKind, ItemOutcome, ListedItem, ListingProblem, ServerListing};
 pub use review::{DefinitionReview, DefinitionReviews};
-pub use tool::{Tool, ToolHints, ToolView};
+pub use tool::{TaskSupport, Tool, ToolHints, ToolView};
 
 use crate::name::{NameStyle, ServerName, ToolId, ToolName};
 use crate::pattern::strip_server_prefixes;

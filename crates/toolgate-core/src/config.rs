@@ -36,7 +36,7 @@ pub use agent::RunLimits;
 pub use caller::{
     APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig, ToolInjection, VirtualServer,
 };
-pub use capacity::{CapacityLimits, Share};
+pub use capacity::{CapacityLimits, Share, TaskLimits};
 pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
 pub use control::{

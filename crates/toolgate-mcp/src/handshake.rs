@@ -13,7 +13,8 @@ use toolgate_core::clean::clean;
 use toolgate_core::clean::json::{MAX_DESCRIPTION_BYTES, bound_text, clean_json};
 use toolgate_core::config::Protocol;
 
-use crate::jsonrpc::{Object, RpcError, UNSUPPORTED_VERSION};
+use crate::jsonrpc::{HEADER_MISMATCH, MISSING_CAPABILITY, Object, RpcError, UNSUPPORTED_VERSION};
+use crate::task;
 use crate::transport::{OutgoingRequest, RequestError, Transport};
 
 pub const MODERN_VERSION: &str = "2026-07-28";
@@ -26,7 +27,7 @@ pub const LEGACY_VERSIONS: [&str; 4] = [
 ];
 
 /// Error codes that only modern servers use.
-const MODERN_CODES: [i64; 3] = [-32020, -32021, UNSUPPORTED_VERSION];
+const MODERN_CODES: [i64; 3] = [HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION];
 
 /// One of the two generations of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +56,8 @@ pub struct Capabilities {
     pub prompts: bool,
     /// The server announces changes of its lists or resources.
     pub notifies: bool,
+    /// The server may run tool calls as tasks.
+    pub tasks: bool,
 }
 
 /// Reasons why the handshake failed.
@@ -290,6 +293,7 @@ impl Capabilities {
             tools: fields.contains_key("tools"),
             resources: fields.contains_key("resources"),
             prompts: fields.contains_key("prompts"),
+            tasks: task::is_declared_by_server(&fields),
             notifies: fields.values().any(|capability| {
                 let capability = capability.get();
                 capability.contains("listChanged") || capability.contains("subscribe")

@@ -22,6 +22,8 @@ pub const INTERNAL_ERROR: i64 = -32603;
 /// Legacy code for an unknown resource; modern revisions use [`INVALID_PARAMS`].
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 pub const HEADER_MISMATCH: i64 = -32020;
+/// The client did not declare a capability that the request needs.
+pub const MISSING_CAPABILITY: i64 = -32021;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 /// The caller exceeded a limit; the request can be repeated later. The protocol defines no code.
 pub const RATE_LIMITED: i64 = -32005;
@@ -150,7 +152,7 @@ impl RpcError {
 
     /// Parses an error of any shape: a failed call must not wait for its timeout just because the
     /// error object is malformed. The error is cleaned and bounded, since people and models read it.
-    fn parse_lenient(raw: &RawValue) -> Self {
+    pub(crate) fn parse_lenient(raw: &RawValue) -> Self {
         let mut error: Self = serde_json::from_str(raw.get()).unwrap_or_else(|_| {
             // Not an object: the whole value becomes the message.
             let fields: HashMap<String, &RawValue> =

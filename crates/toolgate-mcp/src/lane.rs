@@ -6,6 +6,7 @@
 
 mod input;
 mod open;
+mod tasks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +23,15 @@ use crate::client_handler::{ClientHandler, LogLevel, ModernClient};
 use crate::handshake::{self, Era, UpstreamSession};
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError};
 use crate::local::CallIdentity;
+use crate::task::{self, TaskUse};
 use crate::transport::{OutgoingRequest, RequestError, StderrTail, Transport};
 use crate::{discovery, param_header};
 
 pub use open::OpenError;
 pub(crate) use open::{Dependencies, sandbox_report};
+use tasks::TaskRequests;
+pub use tasks::{ToolAnswer, UpstreamTask};
+use tokio_util::task::TaskTracker;
 
 /// Delay before a subscription is requested again; doubles after each failure.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
@@ -57,7 +62,9 @@ struct Inner {
     key: LaneKey,
     transport: Transport,
     session: UpstreamSession,
-    /// `_meta` of every request to a modern server, unless a modern client supplies its own.
+    /// The capabilities declared to the server, unless a modern client supplies its own.
+    capabilities: Arc<str>,
+    /// `_meta` of every request to a modern server with those capabilities.
     modern_meta: Object,
     /// The server supports `ping`.
     ping: bool,
@@ -65,6 +72,8 @@ struct Inner {
     masker: Masker,
     /// Explains errors of a strict server to the operator.
     tail: Option<StderrTail>,
+    /// Owns requests that nobody waits for.
+    tasks: TaskTracker,
 }
 
 /// A tool call to be sent to a server.
@@ -84,6 +93,8 @@ pub struct UpstreamToolCall<'a> {
     pub log_level: Option<LogLevel>,
     /// Who makes the call, if the server runs in this process.
     pub identity: Option<Arc<CallIdentity>>,
+    /// Whether the call may become a task.
+    pub tasks: TaskUse,
 }
 
 /// A request to be sent to a server.
@@ -99,6 +110,8 @@ pub struct UpstreamRequest {
     pub modern_client: Option<Arc<ModernClient>>,
     pub log_level: Option<LogLevel>,
     pub identity: Option<Arc<CallIdentity>>,
+    /// Whether to declare to a modern server that its answer may be a task.
+    pub declares_tasks: bool,
 }
 
 impl Lane {
@@ -179,12 +192,9 @@ impl Lane {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Calls a tool and returns the server's result byte for byte.
-    pub async fn call_tool(
-        &self,
-        call: UpstreamToolCall<'_>,
-    ) -> Result<Box<RawValue>, RequestError> {
-        let mut headers = call.headers;
+    /// Calls a tool and returns the server's result byte for byte, or the task that leads to it.
+    pub async fn call_tool(&self, call: UpstreamToolCall<'_>) -> Result<ToolAnswer, RequestError> {
+        let mut headers = call.headers.clone();
         if self.should_send_param_headers() {
             if param_header::may_have_annotations(call.tool) {
                 param_header::insert_headers(&call.tool.view(), call.arguments, &mut headers)
@@ -196,22 +206,27 @@ impl Lane {
         let params = Object::new()
             .text("name", call.tool.id.tool.as_str())
             .raw("arguments", call.arguments.get());
+        let params = match self.task_param(&call) {
+            Some(task) => params.raw("task", &task.to_string()),
+            None => params,
+        };
         let request = UpstreamRequest {
             method: "tools/call",
             params,
             name: None, // its header is already set
-            meta: call.meta,
+            meta: call.meta.clone(),
             headers,
-            handler: call.handler,
-            modern_client: call.modern_client,
+            handler: call.handler.clone(),
+            modern_client: call.modern_client.clone(),
             log_level: call.log_level,
-            identity: call.identity,
+            identity: call.identity.clone(),
+            declares_tasks: false,
         };
-        let result = self.send_resolving_input(request).await;
+        let result = self.send_as_needed(request, &call.tasks).await;
         if let Some(tail) = &self.0.tail {
             explain_failure(&result, tail);
         }
-        result
+        self.interpret_answer(result?, || TaskRequests::new(self, &call))
     }
 
     /// Sends a request without metadata in the lane's era.
@@ -242,6 +257,7 @@ impl Lane {
             modern_client,
             log_level,
             identity,
+            declares_tasks,
         } = request;
         let (params, meta) = match self.0.session.era {
             Era::Legacy
@@ -266,8 +282,14 @@ impl Lane {
                     Some(level) => meta.text("io.modelcontextprotocol/logLevel", level.as_str()),
                     None => meta,
                 };
+                let client = modern_client.as_ref();
+                let capabilities =
+                    client.map_or(&self.0.capabilities, |client| &client.capabilities);
                 let meta = match &modern_client {
-                    Some(client) => meta.merge(&handshake::modern_meta(&client.capabilities)),
+                    _ if declares_tasks => {
+                        meta.merge(&handshake::modern_meta(&task::declare(capabilities)))
+                    }
+                    Some(_) => meta.merge(&handshake::modern_meta(capabilities)),
                     None => meta.merge(&self.0.modern_meta),
                 };
                 (params, meta)

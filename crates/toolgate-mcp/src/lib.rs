@@ -22,6 +22,7 @@ pub mod registry;
 pub mod sandbox;
 pub mod share;
 pub mod status;
+pub mod task;
 pub mod trace_context;
 pub mod transport;
 

@@ -17,6 +17,8 @@ pub struct ConformanceReport {
     pub passed: BTreeSet<String>,
     /// Required scenarios that failed.
     pub failed: BTreeSet<String>,
+    /// Other scenarios that passed with at least one check.
+    pub unscored: BTreeSet<String>,
     /// The summary that the suite printed.
     pub summary: String,
 }
@@ -55,17 +57,22 @@ fn parse_summary(summary: &str) -> ConformanceReport {
         .filter_map(|line| line.trim_start().split(' ').nth(1))
         .collect();
     let (mut passed, mut failed) = (BTreeSet::new(), BTreeSet::new());
+    let mut unscored_passed = BTreeSet::new();
     for line in scored.lines() {
         let succeeded = line.strip_prefix("✓ ");
         let scenario = succeeded.or_else(|| line.strip_prefix("✗ "));
         let Some((name, checks)) = scenario.and_then(|scenario| scenario.split_once(": ")) else {
             continue;
         };
+        // The suite accepts a scenario without a single check; we count it as failed.
+        let succeeded = succeeded.is_some() && !checks.starts_with("0 passed");
         if unscored.contains(name) {
+            if succeeded {
+                unscored_passed.insert(name.to_owned());
+            }
             continue;
         }
-        // The suite accepts a scenario without a single check; we count it as failed.
-        if succeeded.is_some() && !checks.starts_with("0 passed") {
+        if succeeded {
             passed.insert(name.to_owned());
         } else {
             failed.insert(name.to_owned());
@@ -74,6 +81,7 @@ fn parse_summary(summary: &str) -> ConformanceReport {
     ConformanceReport {
         passed,
         failed,
+        unscored: unscored_passed,
         summary: summary.to_owned(),
     }
 }

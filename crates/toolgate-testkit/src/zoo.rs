@@ -28,6 +28,7 @@ mod sse;
 mod start;
 mod stdio;
 mod subscription;
+mod task_tools;
 mod tool;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ use toolgate_core::scope::Filters;
 use toolgate_mcp::TraceContext;
 use toolgate_mcp::client_handler::{ClientHandler, LogLevel, ModernClient, SessionClient};
 use toolgate_mcp::jsonrpc::Object;
+use toolgate_mcp::task::TaskUse;
 
 pub use toolgate_core::arguments::{Arguments, ArgumentsError};
 pub use toolgate_core::schema::SchemaViolation;
@@ -75,6 +76,9 @@ pub struct RequestContext {
     pub session: Option<ClientSession>,
     /// Minimum level of log messages that the client has requested.
     pub log_level: Option<LogLevel>,
+    /// Whether servers may run the calls as tasks.
+    #[doc(hidden)] // for the MCP server
+    pub tasks: TaskUse,
     /// The memory of the message that contains the request.
     #[doc(hidden)] // for the MCP server
     pub memory: Option<Arc<Hold>>,

@@ -32,6 +32,7 @@ mod script;
 mod send;
 mod spending;
 mod startup;
+mod tasks;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
 pub(crate) use startup::MissingServers;
+pub(crate) use tasks::InterruptedTask;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

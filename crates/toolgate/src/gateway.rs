@@ -28,18 +28,19 @@ pub use tools::Tools;
 use crate::agent::{RunStore, Runs};
 use crate::approval::{ApprovalService, ApprovalStore};
 use crate::audit::{AuditLog, AuditStartError, AuditVerifier};
-use crate::call::{CallError, Outcome, ToolCall};
+use crate::call::{CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
 use crate::conversations::Conversations;
 use crate::definitions::{DefinitionHistory, Definitions};
-use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
+use crate::engine::{Engine, EngineDependencies, InterruptedTask, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::held_bytes::HeldBytes;
 use crate::hook::Hook;
 use crate::load::{CurrentLoad, Load, LoadLevel};
 use crate::metrics::{Bound, Metrics, Stats};
 use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models, Operation};
+use crate::result::ToolResult;
 use crate::store::{Store, StoreError, StoreMonitor};
 use crate::trace::{NoTracer, Tracer};
 
@@ -279,6 +280,21 @@ impl Gateway {
     /// Calls a tool. Dropping the future cancels the call.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         self.0.engine.call(caller, call).await
+    }
+
+    /// Returns whether the tasks of a server survive the end of the gateway's process.
+    pub(crate) fn keeps_tasks(&self, server: &ServerName) -> bool {
+        self.0.engine.keeps_tasks(server)
+    }
+
+    /// Follows a task that an earlier process started.
+    pub(crate) async fn resume_task(
+        &self,
+        caller: &Caller,
+        request: &RequestContext,
+        task: InterruptedTask,
+    ) -> Result<ToolResult, CallError> {
+        self.0.engine.resume_task(caller, request, task).await
     }
 
     /// Sends a request to a model. The request becomes an agent run if tools in its scope run without

@@ -77,6 +77,7 @@ pub mod registry {
 }
 pub mod result;
 pub mod store;
+mod tasks;
 pub mod trace;
 mod ttl_cache;
 

@@ -31,6 +31,7 @@ mod resource_subscriptions;
 mod resources;
 mod session;
 mod sessions;
+mod tasks;
 mod tool_pages;
 mod tools;
 
@@ -49,6 +50,7 @@ use serde_json::value::RawValue;
 use session::Session;
 use sessions::Sessions;
 pub use sessions::{LAST_EVENT_ID_HEADER, SESSION_ID_HEADER, SessionError, StreamError};
+use tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tool_pages::ToolPageCache;
@@ -68,9 +70,10 @@ struct Inner {
     sessions: Sessions,
     tool_pages: ToolPageCache,
     held: HeldRequests,
+    tasks: Tasks,
     stopping: CancellationToken,
     /// Requests that outlive the connections of their clients.
-    tasks: TaskTracker,
+    requests: TaskTracker,
     /// Ends them.
     finishing: CancellationToken,
 }
@@ -83,7 +86,8 @@ impl Server {
             tool_pages: ToolPageCache::new(),
             held: HeldRequests::default(),
             stopping: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            tasks: Tasks::new(gateway.clone()),
+            requests: TaskTracker::new(),
             finishing: CancellationToken::new(),
             gateway,
         }))
@@ -126,9 +130,13 @@ impl Server {
         Ok(())
     }
 
-    /// Ends idle sessions and sessions whose key was removed, until `stop` is cancelled.
+    /// Ends idle sessions, sessions whose key was removed, and tasks whose time is over, until `stop` is
+    /// cancelled.
     pub async fn run_sweeper(&self, stop: CancellationToken) {
-        self.sessions().run_sweeper(stop).await;
+        tokio::join!(
+            self.sessions().run_sweeper(stop.clone()),
+            self.tasks().run_sweeper(stop),
+        );
     }
 
     /// Ends all streams, and all requests that wait for a client. Other requests continue.
@@ -141,9 +149,10 @@ impl Server {
     /// Cancels requests that have outlived the connections of their clients, and waits for them.
     pub async fn finish(&self) {
         self.0.finishing.cancel();
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.0.requests.close();
+        self.0.requests.wait().await;
         self.held().finish().await;
+        self.tasks().finish().await;
     }
 
     /// Returns what a request of a session needs to outlive its client's connection.
@@ -151,7 +160,7 @@ impl Server {
         Resumption {
             streams: Arc::clone(&session.streams),
             announces_ids: session.client.expects_announced_ids(),
-            tasks: self.0.tasks.clone(),
+            tasks: self.0.requests.clone(),
             memory: self.memory_of(&session.owner.caller),
             stop: self.0.finishing.clone(),
         }
@@ -172,6 +181,10 @@ impl Server {
 
     fn held(&self) -> &HeldRequests {
         &self.0.held
+    }
+
+    fn tasks(&self) -> &Tasks {
+        &self.0.tasks
     }
 
     fn tool_pages(&self) -> &ToolPageCache {

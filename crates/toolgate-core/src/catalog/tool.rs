@@ -24,6 +24,7 @@ pub struct Tool {
     /// SHA-256 of the definition as the server sent it, in hex.
     pub hash: String,
     pub hints: ToolHints,
+    pub task_support: TaskSupport,
     /// Whether the server's definition contained hidden text, which was removed.
     pub had_hidden_text: bool,
     /// Compiled on the first call.
@@ -50,6 +51,16 @@ pub struct ToolHints {
     pub destructive: Option<bool>,
     pub idempotent: Option<bool>,
     pub open_world: Option<bool>,
+}
+
+/// Whether a legacy server runs calls of a tool as tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskSupport {
+    #[default]
+    Forbidden,
+    Optional,
+    Required,
 }
 
 /// Fields of a tool definition, borrowed from it.
@@ -87,6 +98,12 @@ struct Annotations {
     open_world_hint: Option<bool>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Execution {
+    task_support: TaskSupport,
+}
+
 /// Deserializes a hint. One that is not a boolean counts as absent and does not affect the others.
 fn deserialize_hint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     Ok(Value::deserialize(deserializer)?.as_bool())
@@ -107,6 +124,10 @@ impl Tool {
             .get("annotations")
             .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())
             .unwrap_or_default();
+        let execution = members(sent)
+            .get("execution")
+            .and_then(|raw| serde_json::from_str::<Execution>(raw.get()).ok())
+            .unwrap_or_default();
         let is_repaired = sent.get() != repaired.get();
         Ok(Self {
             id: ToolId {
@@ -116,6 +137,7 @@ impl Tool {
             hash: sha256_hex(sent.get()),
             unrepaired: is_repaired.then(|| sent.to_owned()),
             definition: repaired.to_owned(),
+            task_support: execution.task_support,
             had_hidden_text: definition.had_hidden_text,
             schema: OnceLock::new(),
             output_schema: OnceLock::new(),

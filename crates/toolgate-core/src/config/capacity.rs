@@ -18,6 +18,8 @@ pub struct CapacityLimits {
     pub session_disconnect_timeout: Duration,
     /// Concurrent agent runs.
     pub runs: Share,
+    /// Tasks of MCP clients.
+    pub tasks: TaskLimits,
     /// Concurrent scripts of one caller; `None` stands for half of all workers.
     pub max_scripts_per_key: Option<usize>,
     /// Size of a model's response in a run.
@@ -29,6 +31,17 @@ pub struct CapacityLimits {
     /// Memory of the gateway from which requests are refused; `None` stands for a part of the memory
     /// that the gateway may use.
     pub max_memory_bytes: Option<u64>,
+}
+
+/// Limits on tasks, which outlive the requests that start them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskLimits {
+    /// Tasks that run or whose results are kept.
+    pub share: Share,
+    /// Size of the result of one task.
+    pub max_result_bytes: usize,
+    /// Time from the start of a task until it and its result are deleted.
+    pub max_ttl: Duration,
 }
 
 /// A limit for all callers together, and for each of them.
@@ -47,6 +60,11 @@ impl Default for CapacityLimits {
             session_idle_timeout: Duration::from_secs(30 * 60),
             session_disconnect_timeout: Duration::from_secs(60),
             runs: share(2048, 1024),
+            tasks: TaskLimits {
+                share: share(4096, 256),
+                max_result_bytes: 8 * MEBIBYTE,
+                max_ttl: Duration::from_secs(24 * 3600),
+            },
             max_scripts_per_key: None,
             max_turn_bytes: 64 * MEBIBYTE,
             max_queued_bytes: 64 * MEBIBYTE,
@@ -70,6 +88,10 @@ impl CapacityLimits {
             session_disconnect_timeout,
             max_runs,
             max_runs_per_key,
+            max_tasks,
+            max_tasks_per_key,
+            max_task_result_mb,
+            max_task_ttl,
             max_scripts_per_key,
             max_turn_mb,
             max_queued_mb,
@@ -99,6 +121,11 @@ impl CapacityLimits {
         );
         set_if_some(&mut self.runs.max, count(max_runs));
         set_if_some(&mut self.runs.max_per_key, count(max_runs_per_key));
+        let tasks = &mut self.tasks;
+        set_if_some(&mut tasks.share.max, count(max_tasks));
+        set_if_some(&mut tasks.share.max_per_key, count(max_tasks_per_key));
+        set_if_some(&mut tasks.max_result_bytes, bytes(max_task_result_mb));
+        set_if_some(&mut tasks.max_ttl, time(max_task_ttl));
         if max_scripts_per_key.is_some() {
             self.max_scripts_per_key = count(max_scripts_per_key);
         }

@@ -38,7 +38,8 @@ impl<'a> ResultHead<'a> {
     /// Returns whether this is the final result rather than a request for input.
     fn is_complete(&self) -> Result<bool, RequestError> {
         match self.result_type.as_deref() {
-            None | Some("complete") => Ok(true),
+            // The result of a task follows later, without further input to this request.
+            None | Some("complete" | "task") => Ok(true),
             Some("input_required") => Ok(false),
             Some(other) => Err(malformed_response(&format!(
                 "unknown result type `{other}`"
@@ -49,11 +50,11 @@ impl<'a> ResultHead<'a> {
 
 /// One input request of a modern server.
 #[derive(Deserialize)]
-struct InputRequest<'a> {
+pub(super) struct InputRequest<'a> {
     #[serde(borrow)]
-    method: std::borrow::Cow<'a, str>,
+    pub(super) method: std::borrow::Cow<'a, str>,
     #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
+    pub(super) params: Option<&'a RawValue>,
 }
 
 impl Lane {

@@ -182,10 +182,12 @@ impl LaneOpening<'_> {
                     key: self.key.clone(),
                     transport,
                     session,
+                    capabilities: Arc::clone(capabilities),
                     modern_meta: handshake::modern_meta(capabilities),
                     ping: self.server.tuning.ping,
                     masker: self.dependencies.environment.masker(self.server),
                     tail: self.is_strict().then(|| self.dependencies.tail.clone()),
+                    tasks: self.dependencies.tasks.clone(),
                 };
                 Ok((Lane(Arc::new(inner)), events))
             }

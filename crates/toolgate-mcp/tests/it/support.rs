@@ -16,8 +16,10 @@ use toolgate_core::config::{ConfigFormat, Document};
 use toolgate_core::{Config, ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::jsonrpc::Object;
-use toolgate_mcp::lane::UpstreamToolCall;
+use toolgate_mcp::lane::{ToolAnswer, UpstreamToolCall};
 use toolgate_mcp::registry::{AccessTimeouts, RegistryConfig, RegistryDependencies, RegistryEntry};
+use toolgate_mcp::task::TaskUse;
+use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Environment, Registry, ServerState};
 use toolgate_testkit::eventually;
 
@@ -110,11 +112,18 @@ pub(crate) async fn call_with(
         identity: None,
         modern_client: None,
         log_level: None,
+        tasks: TaskUse::default(),
     };
-    tokio::time::timeout(WAIT_TIMEOUT, access.lane.call_tool(call))
+    let result = async {
+        match access.lane.call_tool(call).await? {
+            ToolAnswer::Result(result) => Ok(result),
+            ToolAnswer::Task(task) => task.follow().await,
+        }
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, result)
         .await
         .expect("the call ends in time")
-        .map_err(|error| error.to_string())
+        .map_err(|error: RequestError| error.to_string())
 }
 
 pub(crate) async fn call(

@@ -79,6 +79,8 @@ struct Name<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "taskId")]
+    task_id: Option<Cow<'a, str>>,
 }
 
 impl ClientMessage {
@@ -133,6 +135,7 @@ impl ModernRequest {
         let name = name.and_then(|params| match method {
             "tools/call" | "prompts/get" => params.name,
             "resources/read" => params.uri,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => params.task_id,
             _ => None,
         });
         Some(Self {

@@ -6,9 +6,27 @@ use toolgate_testkit::conformance::{ConformanceReport, run_conformance};
 
 use crate::gate::TestGate;
 
+/// The scenarios of the tasks extension. `tasks-status-notifications` checks nothing in this version of the
+/// suite; `tasks.rs` tests notifications.
+const TASK_SCENARIOS: [&str; 9] = [
+    "tasks-capability-negotiation",
+    "tasks-dispatch-and-envelope",
+    "tasks-lifecycle",
+    "tasks-mrtr-composition",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-request-state-removal",
+    "tasks-required-task-error",
+    "tasks-wire-fields",
+];
+
 /// Runs the scenarios of a revision through `/mcp/{server}`.
 async fn run_through_gateway(era: &str, revision: &str) -> ConformanceReport {
-    let zoo = HttpZoo::start(&["--fixtures", "--era", era]);
+    run_with(&["--fixtures", "--era", era], revision).await
+}
+
+async fn run_with(flags: &[&str], revision: &str) -> ConformanceReport {
+    let zoo = HttpZoo::start(flags);
     let toml = format!("[mcp_servers.fixtures]\nurl = {:?}\n", zoo.url());
     let gate = TestGate::start(&toml);
     gate.wait_for_state("fixtures", "healthy").await;
@@ -27,9 +45,16 @@ async fn gateway_passes_2025_11_25_conformance() {
 #[tokio::test]
 async fn gateway_passes_2026_07_28_conformance() {
     for era in ["dual", "modern"] {
-        let report = run_through_gateway(era, "2026-07-28").await;
+        let report = run_with(&["--fixtures", "--tasks", "--era", era], "2026-07-28").await;
         let all_passed = report.failed.is_empty() && report.passed.len() == 37;
         assert!(all_passed, "{era}: {}", report.summary);
+        for scenario in TASK_SCENARIOS {
+            assert!(
+                report.unscored.contains(scenario),
+                "{era}: {scenario}: {}",
+                report.summary
+            );
+        }
     }
 }
 

@@ -87,6 +87,7 @@ mod startup;
 mod stdio_client;
 mod store_key;
 mod streams;
+mod tasks;
 mod telemetry;
 mod terminal;
 mod trust;

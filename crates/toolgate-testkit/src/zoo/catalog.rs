@@ -14,6 +14,7 @@ use super::change::Change;
 use super::fixture;
 use super::flags::FeatureFlags;
 use super::rpc::{INVALID_PARAMS, ZooError, json_string};
+use super::task_tools;
 
 /// Everything that `*/list`, `resources/read` and `prompts/get` serve.
 #[derive(Debug)]
@@ -100,10 +101,16 @@ impl ZooCatalog {
         if !features.malformed {
             document.malformed.clear();
         }
+        let task_tools = features.tasks.then(task_tools::definitions);
+        let task_tools = task_tools.into_iter().flatten();
         let append = features.append_to.as_ref().map(|_| append_tool());
         Self {
             document,
-            extra_tools: (1..=features.tools).map(extra_tool).chain(append).collect(),
+            extra_tools: (1..=features.tools)
+                .map(extra_tool)
+                .chain(append)
+                .chain(task_tools)
+                .collect(),
             redefinition: features.redefine_while.clone().map(Redefinition::new),
             tools_file: features.tools_from.clone(),
             page_size: features.page.map_or(usize::MAX, |page| page.max(1)),

@@ -51,6 +51,9 @@ pub(crate) struct FeatureFlags {
     /// over HTTP also enables sessions and 403 for foreign hosts and origins
     #[arg(long)]
     pub(crate) fixtures: bool,
+    /// Run some tools as tasks
+    #[arg(long)]
+    pub(crate) tasks: bool,
     /// Number of extra tools, named tool_0001 and so on
     #[arg(long, default_value_t = 0)]
     pub(crate) tools: usize,

@@ -25,6 +25,7 @@ pub(crate) fn check(
     let name = match method.as_str() {
         "tools/call" | "prompts/get" => params.name.as_deref(),
         "resources/read" => params.uri.as_deref(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.task_id.as_deref(),
         _ => None,
     };
     if let Some(name) = name {

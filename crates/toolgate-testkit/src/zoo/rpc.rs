@@ -54,6 +54,8 @@ pub(crate) struct RpcParams {
     #[serde(deserialize_with = "deserialize_present")]
     pub(crate) input_responses: Option<Box<RawValue>>,
     pub(crate) request_state: Option<String>,
+    pub(crate) task_id: Option<String>,
+    pub(crate) task: Option<Value>,
     #[serde(rename = "_meta")]
     pub(crate) meta: Option<RpcMeta>,
 }

@@ -19,6 +19,7 @@ use super::peers::Peers;
 use super::request_log::RequestLog;
 use super::rpc::{self, INVALID_PARAMS, METHOD_NOT_FOUND, notification};
 use super::rpc::{Request, RpcMessage, RpcParams, RpcReply, ZooError};
+use super::task_tools::{self, TaskTools};
 use super::tool;
 
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -34,6 +35,7 @@ pub(crate) struct ZooServer {
     pub(crate) tasks: TaskTracker,
     pub(crate) peers: Peers,
     pub(crate) fixtures: Option<Fixtures>,
+    pub(crate) task_tools: Option<TaskTools>,
     flags: CommonFlags,
     calls: OpenCalls,
     closing: CancellationToken,
@@ -74,6 +76,8 @@ pub(crate) enum CallOutcome {
     Result(String),
     /// The raw result of a modern request that needs input before it can complete.
     InputRequired(String),
+    /// The raw result of a modern call that has become a task.
+    Task(String),
     Error(ZooError),
     /// Cancelled: no response is sent.
     Nothing,
@@ -88,6 +92,7 @@ impl ZooServer {
             tasks: TaskTracker::new(),
             peers: Peers::default(),
             fixtures: flags.features.fixtures.then(Fixtures::new),
+            task_tools: flags.features.tasks.then(TaskTools::default),
             flags: flags.clone(),
             calls: OpenCalls::default(),
             closing: CancellationToken::new(),
@@ -114,6 +119,9 @@ impl ZooServer {
         }
         if !self.supports_method(&request.method, era) {
             return Err(unknown);
+        }
+        if self.task_tools.is_some() && era == RequestEra::Modern {
+            task_tools::check_extension(request)?;
         }
         match (&self.fixtures, era) {
             (Some(fixtures), RequestEra::Modern) => fixtures.check_capabilities(request),
@@ -215,7 +223,8 @@ impl ZooServer {
     fn initialize_result(&self, requested: Option<&str>) -> String {
         let version = era::negotiate(requested);
         let (info, instructions) = (era::SERVER_INFO, self.instructions());
-        let capabilities = self.capabilities();
+        let tasks = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+        let capabilities = self.capabilities(tasks);
         format!(
             r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{info}{instructions}}}"#
         )
@@ -223,22 +232,29 @@ impl ZooServer {
 
     fn discover_result(&self) -> String {
         let (supported, instructions) = (self.eras().supported_versions(), self.instructions());
-        let capabilities = self.capabilities();
+        let tasks = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
+        let capabilities = self.capabilities(tasks);
         format!(
             r#"{{"supportedVersions":{supported},"capabilities":{capabilities}{instructions}}}"#
         )
     }
 
-    fn capabilities(&self) -> &'static str {
-        match self.fixtures {
+    /// Returns the capabilities; `tasks` is the member that declares tasks.
+    fn capabilities(&self, tasks: &str) -> String {
+        let capabilities = match self.fixtures {
             Some(_) => FIXTURE_CAPABILITIES,
             None => CAPABILITIES,
+        };
+        match (&self.task_tools, capabilities.strip_suffix('}')) {
+            (Some(_), Some(open)) => format!("{open},{tasks}}}"),
+            _ => capabilities.to_owned(),
         }
     }
 
     fn supports_method(&self, method: &str, era: RequestEra) -> bool {
         match method {
             "completion/complete" => self.fixtures.is_some(),
+            _ if task_tools::is_task_method(method, era) => self.task_tools.is_some(),
             "resources/subscribe" | "resources/unsubscribe" => {
                 self.fixtures.is_some() && era == RequestEra::Legacy
             }
@@ -263,7 +279,7 @@ impl ZooCall<'_> {
         let response = match self.execute().await {
             CallOutcome::Nothing => return,
             CallOutcome::Error(error) => error.response(&self.request.id),
-            CallOutcome::InputRequired(result) => {
+            CallOutcome::InputRequired(result) | CallOutcome::Task(result) => {
                 self.request.response(&era::with_server_info(&result))
             }
             CallOutcome::Result(result) => match self.era {
@@ -290,6 +306,9 @@ impl ZooCall<'_> {
     async fn execute(&self) -> CallOutcome {
         if let Err(error) = self.server.admit(self.request) {
             return CallOutcome::Error(error);
+        }
+        if let Some(outcome) = task_tools::answer(self).await {
+            return outcome;
         }
         if let Some(outcome) = fixture::play(self).await {
             return outcome;

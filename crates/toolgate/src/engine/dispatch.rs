@@ -10,7 +10,7 @@ use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::fair_queue::Owner;
-use toolgate_mcp::lane::{UpstreamRequest, UpstreamToolCall as LaneCall};
+use toolgate_mcp::lane::{ToolAnswer, UpstreamRequest, UpstreamTask, UpstreamToolCall as LaneCall};
 use toolgate_mcp::local::CallIdentity;
 use toolgate_mcp::registry::{
     AccessError, AccessTimeouts, LaneAccess, Registry, ResourceSubscription, SessionCall,
@@ -56,6 +56,20 @@ pub(super) struct ServerResponse {
     pub(super) outdated: bool,
 }
 
+/// The answer to a call, with the guard of the session lane that it came over if that is another one
+/// than the call was sent over first.
+struct LaneAnswer {
+    answer: Result<ToolAnswer, RequestError>,
+    guard: Option<SessionCall>,
+}
+
+/// What came of a task.
+pub(super) enum FollowedTask {
+    Ended(Result<Box<RawValue>, RequestError>),
+    TimedOut,
+    SessionEnded,
+}
+
 impl Dispatch {
     /// Waits for a connection to the server and a slot on it.
     pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
@@ -93,7 +107,7 @@ impl Dispatch {
         let _in_flight = self.metrics.start_call(server.as_str());
         let started = Instant::now();
         let wait = ResponseWait::new(&self.request, &access.lane, self.timeout);
-        let timeout = wait.timeout;
+        let mut timeout = wait.timeout;
         let answer = tokio::select! {
             answer = wait.run(self.call_tool(access.lane.clone(), &trace)) => answer,
             () = session_ended(session) => return Err(CallError::Cancelled),
@@ -101,6 +115,23 @@ impl Dispatch {
         if answer.is_some() {
             access.mark_answered();
         }
+        let answer = match answer {
+            None => None,
+            Some(LaneAnswer { answer, guard }) => match answer {
+                Ok(ToolAnswer::Task(task)) => {
+                    timeout = self.task_timeout(&task);
+                    let followed = Box::pin(follow_task(task, timeout, session)).await;
+                    drop(guard);
+                    match followed {
+                        FollowedTask::Ended(answer) => Some(answer),
+                        FollowedTask::TimedOut => None,
+                        FollowedTask::SessionEnded => return Err(CallError::Cancelled),
+                    }
+                }
+                Ok(ToolAnswer::Result(raw)) => Some(Ok(raw)),
+                Err(error) => Some(Err(error)),
+            },
+        };
         let bytes = answer
             .as_ref()
             .and_then(|answer| answer.as_ref().ok())
@@ -128,11 +159,7 @@ impl Dispatch {
     }
 
     /// Sends the call, and retries it once over a new connection if the first one was stale.
-    async fn call_tool(
-        &self,
-        lane: Lane,
-        trace: &TraceContext,
-    ) -> Result<Box<RawValue>, RequestError> {
+    async fn call_tool(&self, lane: Lane, trace: &TraceContext) -> LaneAnswer {
         let call = || LaneCall {
             tool: &self.tool,
             arguments: self.arguments.raw(),
@@ -142,10 +169,11 @@ impl Dispatch {
             modern_client: self.request.modern_client.clone(),
             log_level: self.request.log_level,
             identity: self.identity.clone(),
+            tasks: self.request.tasks.clone(),
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.can_retry(&error) => error,
-            answer => return answer,
+            answer => return LaneAnswer::from(answer),
         };
         let next = match &error {
             RequestError::Lost(_) if lane.is_open() => Some((lane, None)),
@@ -153,14 +181,21 @@ impl Dispatch {
         };
         // The guard keeps a session lane in use until the retry has finished.
         let Some((next, mut guard)) = next else {
-            return Err(error);
+            return LaneAnswer::from(Err(error));
         };
         tracing::debug!(tool = %self.tool.id, %error, "retrying tool call");
         let answer = Box::pin(next.call_tool(call())).await;
         if let Some(guard) = &mut guard {
             guard.mark_answered();
         }
-        answer
+        LaneAnswer { answer, guard }
+    }
+
+    /// Returns the time for a task, which is not that for a response: the server says how long it may
+    /// take.
+    fn task_timeout(&self, task: &UpstreamTask) -> Duration {
+        let max_ttl = self.registry.capacity().tasks.max_ttl;
+        task.ttl().map_or(max_ttl, |ttl| ttl.min(max_ttl))
     }
 
     /// Waits for the connection that replaces a lost one. A session lane is replaced by another lane
@@ -192,6 +227,26 @@ impl Dispatch {
             RequestError::Lost(_) => is_repeatable,
             _ => false,
         }
+    }
+}
+
+impl From<Result<ToolAnswer, RequestError>> for LaneAnswer {
+    fn from(answer: Result<ToolAnswer, RequestError>) -> Self {
+        let guard = None;
+        Self { answer, guard }
+    }
+}
+
+/// Waits for the end of a task, which is cancelled if it is not reached.
+pub(super) async fn follow_task(
+    task: UpstreamTask,
+    timeout: Duration,
+    session: Option<&ClientSession>,
+) -> FollowedTask {
+    tokio::select! {
+        answer = task.follow() => FollowedTask::Ended(answer),
+        () = tokio::time::sleep(timeout) => FollowedTask::TimedOut,
+        () = session_ended(session) => FollowedTask::SessionEnded,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::code_mode;
 use crate::metrics::AuthKind;
 use crate::store::StoreError;
+use crate::tasks;
 
 /// Handle for the keys with which callers authenticate.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +129,7 @@ impl<'a> Keys<'a> {
         let mut transaction = deps.store.begin_durable().await?;
         approval::revoke_caller(&mut transaction, key).await?;
         code_mode::delete_scripts_of(&mut transaction, key).await?;
+        tasks::delete_tasks_of(&mut transaction, key).await?;
         spending::reset_spending(&mut transaction, key).await?;
         transaction.commit().await?;
         self.0.budgets.reset(key);

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
 use toolgate_core::scope::Scope;
+use toolgate_mcp::task::TaskUse;
 use toolgate_script::surface::{self, ToolDefinition};
 
 use super::{CallContext, Engine, Inner};
@@ -171,6 +172,8 @@ impl ToolCaller for ScriptDispatcher {
             parent: Some(self.request_id.clone()),
             // Progress is reported for the script as a whole, not for its calls.
             client_handler: None,
+            // A script needs the results of its calls.
+            tasks: TaskUse::default(),
             // The headers mirror the script's arguments, not those of its calls.
             headers_mirror_arguments: false,
             // Only the script itself was counted with the other calls of its request.

@@ -15,6 +15,7 @@ use toolgate_core::json::{MAX_DEPTH, exceeds_depth};
 use toolgate_core::scope::Filters;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{INVALID_REQUEST, PARSE_ERROR, RpcError, RpcResult};
+use toolgate_mcp::task;
 
 use super::Server;
 use super::endpoint::McpEndpoint;
@@ -31,6 +32,7 @@ use super::reply::{PendingReply, Reply, Streaming, error_status};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
 use super::sessions::SessionError;
+use super::tasks::missing_extension;
 use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
 use crate::caller::Caller;
@@ -249,6 +251,9 @@ impl Connection {
             };
             Reply::error(status, id, error)
         })?;
+        if parsed.needs_tasks() && !task::is_declared_by_client(meta.capabilities.get()) {
+            return Err(bad_request(missing_extension()));
+        }
         let (sender, messages) = message_queue(self.server.gateway(), &self.caller);
         if matches!(parsed, Method::Listen(_)) {
             let load = self.server.gateway().check_load();
@@ -409,7 +414,7 @@ fn start_answer(
         messages,
         streaming,
         answer: Box::pin(async move {
-            let answer = handler.answer_or_ask(method);
+            let answer = handler.answer_or_follow(method);
             // Dropping the answer cancels the call: `engine::CancelOnDrop` closes its record, and the
             // transport's `RequestGuard` tells the server.
             match in_flight {

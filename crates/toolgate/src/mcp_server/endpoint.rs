@@ -1,9 +1,12 @@
 //! The part of the gateway that a client connects to, and how it introduces itself.
 
+use std::fmt;
+
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::clean::json::bound_text;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::handshake::LATEST_LEGACY_VERSION;
 use toolgate_mcp::jsonrpc::Object;
 
 use super::era_adapter::server_info;
@@ -22,7 +25,10 @@ const CODE_MODE_INSTRUCTIONS: &str = " Tools of some servers are called from scr
 const MAX_SERVER_INSTRUCTIONS_BYTES: usize = 2 * 1024;
 const MAX_INSTRUCTIONS_BYTES: usize = 16 * 1024;
 
-const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
+/// Capabilities in both eras. The two forms of tasks follow.
+const CAPABILITIES: &str = r#""tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}"#;
+const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+const TASKS_EXTENSION: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
 
 /// The part of the gateway that a client connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,9 +87,14 @@ impl McpEndpoint {
         caller: &Caller,
         version: &str,
     ) -> Box<RawValue> {
+        let capabilities = if version == LATEST_LEGACY_VERSION {
+            format!("{{{CAPABILITIES},{LEGACY_TASKS}}}")
+        } else {
+            format!("{{{CAPABILITIES}}}")
+        };
         let result = Object::new()
             .text("protocolVersion", version)
-            .raw("capabilities", CAPABILITIES)
+            .raw("capabilities", &capabilities)
             .raw("serverInfo", server_info());
         to_raw(&self.append_instructions(result, gateway, caller))
     }
@@ -92,9 +103,10 @@ impl McpEndpoint {
     pub(super) fn discover_result(&self, gateway: &Gateway, caller: &Caller) -> Box<RawValue> {
         let versions =
             to_raw_value(&SUPPORTED_VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
-        let result = Object::new()
-            .raw("supportedVersions", &versions)
-            .raw("capabilities", CAPABILITIES);
+        let result = Object::new().raw("supportedVersions", &versions).raw(
+            "capabilities",
+            &format!("{{{CAPABILITIES},{TASKS_EXTENSION}}}"),
+        );
         to_raw(&self.append_instructions(result, gateway, caller))
     }
 
@@ -110,6 +122,16 @@ impl McpEndpoint {
         match instructions {
             Some(text) => object.text("instructions", &text),
             None => object,
+        }
+    }
+}
+
+impl fmt::Display for McpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Server(name) => write!(f, "server {name}"),
+            Self::Virtual(name) => write!(f, "virtual {name}"),
         }
     }
 }

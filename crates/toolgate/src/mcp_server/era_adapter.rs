@@ -92,6 +92,32 @@ fn adapt_for_modern(result: Box<RawValue>, caching: Caching, server: &str) -> Bo
     RawValue::from_string(adapted.concat()).unwrap_or(result)
 }
 
+/// Adds a member to the `_meta` of a result or of parameters.
+pub(super) fn add_meta(object: Box<RawValue>, name: &str, value: &str) -> Box<RawValue> {
+    set_nested(&object, "_meta", name, value).unwrap_or(object)
+}
+
+/// Tells a legacy client that it may call a tool as a task, but need not.
+pub(super) fn with_optional_tasks(definition: &RawValue) -> Option<Box<RawValue>> {
+    set_nested(definition, "execution", "taskSupport", r#""optional""#)
+}
+
+/// Sets a member of an object within an object.
+fn set_nested(object: &RawValue, outer: &str, name: &str, value: &str) -> Option<Box<RawValue>> {
+    let members = Members::parse(object.get())?;
+    let inner = members.get(outer);
+    let inner = inner.and_then(|inner| Members::parse(inner.get()));
+    let inner = inner.unwrap_or_default();
+    let others = inner.iter().filter(|(known, _)| *known != name);
+    let inner = others.fold(Object::new(), |inner, (name, raw)| {
+        inner.raw(name, raw.get())
+    });
+    let kept = members.iter().filter(|(name, _)| *name != outer);
+    let kept = kept.fold(Object::new(), |kept, (name, raw)| kept.raw(name, raw.get()));
+    let changed = kept.raw(outer, &inner.raw(name, value).to_string());
+    RawValue::from_string(changed.to_string()).ok()
+}
+
 /// Returns `_meta` with the server info added; `None` if it is already present.
 fn with_server_info(meta: Option<&RawValue>, server: &str) -> Option<String> {
     let members = meta.and_then(|meta| Members::parse(meta.get()));

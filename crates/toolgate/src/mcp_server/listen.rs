@@ -1,5 +1,6 @@
 //! `subscriptions/listen`: the notifications that a modern client has requested.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -19,12 +20,16 @@ use super::method::RequestedNotifications;
 use super::request::RequestHandler;
 use super::resource_subscriptions::{RESOURCE_UPDATED, UpdateSender};
 use crate::concurrent::run_in_order;
+use super::tasks::{TaskSubscriber, TaskView};
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Resource subscriptions set up concurrently.
 const MAX_CONCURRENT_SUBSCRIBES: usize = 16;
 /// Resources per listen stream.
 const MAX_SUBSCRIBED_RESOURCES: usize = 1000;
+/// Tasks per listen stream.
+const MAX_SUBSCRIBED_TASKS: usize = 256;
+const TASK_STATUS: &str = "notifications/tasks";
 
 /// The notifications of a `subscriptions/listen` request, until the client disconnects.
 #[derive(Debug)]
@@ -35,6 +40,14 @@ pub(super) struct ListenStream {
     updates: MessageReceiver,
     /// Subscribed resources, by the URIs the client uses.
     resources: Vec<(String, ResourceSubscription)>,
+    tasks: SubscribedTasks,
+}
+
+/// The tasks whose changes the client is told of.
+struct SubscribedTasks {
+    ids: Vec<String>,
+    /// Dropping it ends the subscriptions.
+    _subscriber: Arc<TaskSubscriber>,
 }
 
 impl ListenStream {
@@ -44,6 +57,15 @@ impl ListenStream {
         requested: RequestedNotifications,
     ) -> Self {
         let (sender, updates) = message_queue(handler.server.gateway(), &handler.caller);
+        let task_subscriber: Arc<TaskSubscriber> = Arc::new({
+            let (id, sender) = (id.clone(), Arc::clone(&sender));
+            move |view: &TaskView| {
+                let state = view.to_object(Era::Modern);
+                let params = subscription_meta(&id).merge(&state);
+                // Dropped if the buffer is full: the client asks for the state anyway.
+                sender(jsonrpc::notification(TASK_STATUS, &params));
+            }
+        });
         let update_sender: UpdateSender = Arc::new({
             let id = id.clone();
             move |params: &RawValue| {
@@ -59,12 +81,27 @@ impl ListenStream {
         // Resources that cannot be subscribed to are left out of the acknowledgement.
         let resources = run_in_order(subscribing, MAX_CONCURRENT_SUBSCRIBES).await;
         let resources = resources.into_iter().flatten().collect();
+        let mut task_ids = Vec::new();
+        for task in requested.task_ids.iter().take(MAX_SUBSCRIBED_TASKS) {
+            // Others do not exist for the caller.
+            if handler
+                .subscribe_task(task, &task_subscriber)
+                .await
+                .is_some()
+            {
+                task_ids.push(task.clone());
+            }
+        }
         Self {
             id,
             requested,
             lists: handler.list_changes(),
             updates,
             resources,
+            tasks: SubscribedTasks {
+                ids: task_ids,
+                _subscriber: task_subscriber,
+            },
         }
     }
 
@@ -100,6 +137,9 @@ impl ListenStream {
             let uris = self.resources.iter().map(|(uri, _)| uri.as_str());
             granted["resourceSubscriptions"] = uris.collect();
         }
+        if !self.tasks.ids.is_empty() {
+            granted["taskIds"] = self.tasks.ids.iter().map(String::as_str).collect();
+        }
         let params = subscription_meta(&self.id).raw("notifications", &granted.to_string());
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
     }
@@ -116,6 +156,12 @@ impl ListenStream {
                 Some(methods.map(encode).collect())
             }
         }
+    }
+}
+
+impl fmt::Debug for SubscribedTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SubscribedTasks").field(&self.ids).finish()
     }
 }
 

@@ -11,6 +11,7 @@ use toolgate_mcp::handshake::{Era, LATEST_LEGACY_VERSION, LEGACY_VERSIONS};
 use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError};
 
 use super::era_adapter::Caching;
+use super::tasks::TaskWish;
 use crate::call::{Arguments, ArgumentsError};
 
 pub(super) const INITIALIZE: &str = "initialize";
@@ -35,6 +36,11 @@ pub(super) enum Method {
     ListPrompts { cursor: Option<String> },
     GetPrompt(PromptParams),
     Complete(CompleteParams),
+    GetTask { id: String },
+    UpdateTask(UpdateTaskParams),
+    CancelTask { id: String },
+    ListTasks { cursor: Option<String> },
+    TaskResult { id: String },
 }
 
 /// A notification from a client that the gateway acts on.
@@ -64,6 +70,16 @@ pub(super) struct ToolCallParams {
     pub(super) name: String,
     /// Invalid arguments are kept, because such a call is recorded as an attempt too.
     pub(super) arguments: Result<Arguments, ArgumentsError>,
+    /// What a legacy client asks for that wants the call as a task.
+    pub(super) task: Option<TaskWish>,
+}
+
+/// A modern client's answers to the questions of a task.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UpdateTaskParams {
+    pub(super) task_id: String,
+    pub(super) input_responses: Box<RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +106,7 @@ pub(super) struct RequestedNotifications {
     pub(super) prompts_list_changed: bool,
     pub(super) resources_list_changed: bool,
     pub(super) resource_subscriptions: Vec<String>,
+    pub(super) task_ids: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +115,14 @@ struct RawCallParams<'a> {
     name: Cow<'a, str>,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    task: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskParams {
+    task_id: String,
 }
 
 #[derive(Deserialize)]
@@ -136,8 +161,9 @@ impl Method {
     pub(super) fn parse(name: &str, era: Era, params: Option<&RawValue>) -> Result<Self, RpcError> {
         let list = || parse_params(params).map(|ListParams { cursor }| cursor);
         let uri = || parse_params(params).map(|ResourceParams { uri }| uri);
+        let task = || parse_params(params).map(|TaskParams { task_id }| task_id);
         Ok(match (name, era) {
-            ("tools/call", _) => Self::CallTool(ToolCallParams::parse(params)?),
+            ("tools/call", _) => Self::CallTool(ToolCallParams::parse(params, era)?),
             ("tools/list", _) => Self::ListTools { cursor: list()? },
             ("resources/list", _) => Self::ListResources { cursor: list()? },
             ("resources/templates/list", _) => Self::ListTemplates { cursor: list()? },
@@ -153,6 +179,11 @@ impl Method {
             }
             ("resources/subscribe", Era::Legacy) => Self::Subscribe { uri: uri()? },
             ("resources/unsubscribe", Era::Legacy) => Self::Unsubscribe { uri: uri()? },
+            ("tasks/get", _) => Self::GetTask { id: task()? },
+            ("tasks/cancel", _) => Self::CancelTask { id: task()? },
+            ("tasks/list", Era::Legacy) => Self::ListTasks { cursor: list()? },
+            ("tasks/result", Era::Legacy) => Self::TaskResult { id: task()? },
+            ("tasks/update", Era::Modern) => Self::UpdateTask(parse_params(params)?),
             (DISCOVER, Era::Modern) => Self::Discover,
             (LISTEN, Era::Modern) => {
                 let ListenParams { notifications } = parse_params(params)?;
@@ -168,14 +199,27 @@ impl Method {
             Self::CallTool(ToolCallParams { name, .. })
             | Self::GetPrompt(PromptParams { name, .. }) => Some(name),
             Self::ReadResource { uri } => Some(uri),
+            Self::GetTask { id } | Self::CancelTask { id } => Some(id),
+            Self::UpdateTask(UpdateTaskParams { task_id, .. }) => Some(task_id),
             _ => None,
+        }
+    }
+
+    /// Returns whether only modern clients may send the request that declare the tasks extension.
+    pub(super) fn needs_tasks(&self) -> bool {
+        match self {
+            Self::GetTask { .. } | Self::CancelTask { .. } | Self::UpdateTask(_) => true,
+            Self::Listen(requested) => !requested.task_ids.is_empty(),
+            _ => false,
         }
     }
 
     /// Returns what identifies a request during which a server may ask the client; `None` for others.
     pub(super) fn digest(&self) -> Option<String> {
         match self {
-            Self::CallTool(ToolCallParams { name, arguments }) => {
+            Self::CallTool(ToolCallParams {
+                name, arguments, ..
+            }) => {
                 // Invalid arguments are refused before a server could ask.
                 let arguments = arguments.as_ref().ok()?.digest();
                 Some(format!("tools/call\n{name}\n{arguments}"))
@@ -251,11 +295,18 @@ impl InitializeRequest {
 }
 
 impl ToolCallParams {
-    fn parse(params: Option<&RawValue>) -> Result<Self, RpcError> {
-        let RawCallParams { name, arguments } = parse_params(params)?;
+    fn parse(params: Option<&RawValue>, era: Era) -> Result<Self, RpcError> {
+        let RawCallParams {
+            name,
+            arguments,
+            task,
+        } = parse_params(params)?;
+        // Modern clients have no say in it.
+        let task = task.filter(|_| era == Era::Legacy);
         Ok(Self {
             name: name.into_owned(),
             arguments: Arguments::parse(arguments.map_or("", RawValue::get)),
+            task: task.map(TaskWish::parse).transpose()?,
         })
     }
 }

@@ -10,6 +10,7 @@ use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_PARAMS, Object, RESOURCE_NOT_FOUND, RpcError, RpcResult,
 };
+use toolgate_mcp::task::TaskUse;
 use toolgate_mcp::transport::RequestError;
 
 use super::Server;
@@ -42,6 +43,8 @@ pub(super) struct RequestHandler {
     pub(super) input: Option<ClientInput>,
     /// How a modern client can be asked by legacy servers.
     pub(super) asking: Option<Asking>,
+    /// The client's progress token.
+    pub(super) progress_token: Option<Box<RawValue>>,
 }
 
 /// A modern client's responses to an earlier input request, with the state that it was sent.
@@ -73,6 +76,12 @@ impl RequestHandler {
             min_log_level: log_level,
         };
         let capabilities: Arc<str> = capabilities.get().into();
+        // At the endpoint of a single server, its own refusal tells the client what it needs.
+        let tasks = if connection.endpoint.single_server().is_some() {
+            TaskUse::ReportMissing
+        } else {
+            TaskUse::WhereRequired
+        };
         let (asking, notifier): (_, Arc<dyn ClientHandler>) =
             match Asking::new(&capabilities, notifier) {
                 Ok(asking) => {
@@ -99,6 +108,7 @@ impl RequestHandler {
             modern_client: Some(Arc::new(client)),
             session,
             log_level,
+            tasks,
             ..context
         };
         Self {
@@ -122,7 +132,7 @@ impl RequestHandler {
         let client = &session.client;
         let notifier = RequestNotifier {
             sender,
-            progress_token: meta.progress_token,
+            progress_token: meta.progress_token.clone(),
             client_requests: Some(client.client_requests()),
             // A client that has not set a level gets all messages.
             min_log_level: Some(client.log_level().unwrap_or(LogLevel::Debug)),
@@ -137,6 +147,7 @@ impl RequestHandler {
         };
         Self {
             session: Some(Arc::clone(session)),
+            progress_token: meta.progress_token,
             ..Self::new(connection, context)
         }
     }
@@ -151,6 +162,22 @@ impl RequestHandler {
             session: None,
             input: None,
             asking: None,
+            progress_token: None,
+        }
+    }
+
+    /// Returns a handler for what follows from the request, which has no input of its own.
+    pub(super) fn for_task(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            endpoint: self.endpoint.clone(),
+            caller: self.caller.clone(),
+            era: self.era,
+            context: Arc::clone(&self.context),
+            session: self.session.clone(),
+            input: None,
+            asking: None,
+            progress_token: None,
         }
     }
 
@@ -175,6 +202,13 @@ impl RequestHandler {
             Method::Complete(params) => Box::pin(self.complete(params)).await,
             Method::Subscribe { uri } => Box::pin(self.subscribe(uri)).await,
             Method::Unsubscribe { uri } => self.unsubscribe(&uri),
+            Method::GetTask { id } => Box::pin(self.get_task(&id)).await,
+            Method::UpdateTask(params) => {
+                Box::pin(self.update_task(&params.task_id, &params.input_responses)).await
+            }
+            Method::CancelTask { id } => Box::pin(self.cancel_task(&id)).await,
+            Method::ListTasks { cursor } => Box::pin(self.list_tasks(cursor.as_deref())).await,
+            Method::TaskResult { id } => Box::pin(self.task_result(&id)).await,
             // The connection handles both, except in a batch, where neither is allowed.
             Method::Initialize(_) => Err(RpcError::method_not_found(INITIALIZE)),
             Method::Listen(_) => Err(RpcError::method_not_found(LISTEN)),

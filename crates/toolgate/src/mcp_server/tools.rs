@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use toolgate_core::catalog::ItemKind;
 use toolgate_core::catalog::repair::to_legacy_tool;
+use toolgate_core::catalog::{ItemKind, TaskSupport, Tool};
+use toolgate_core::name::ServerName;
 use toolgate_core::scope::Scope;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{
@@ -14,7 +15,7 @@ use toolgate_mcp::jsonrpc::{
 };
 
 use super::approval::CallReply;
-use super::era_adapter::{Caching, adapt_result};
+use super::era_adapter::{Caching, adapt_result, with_optional_tasks};
 use super::method::ToolCallParams;
 use super::names::{self, map_items, qualify_links, qualify_meta};
 use super::page::encode_page;
@@ -49,13 +50,17 @@ impl RequestHandler {
     /// at this endpoint, or its position in the list of the only server.
     fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, Cow<'a, RawValue>)> {
         let catalog = self.gateway().catalog();
+        let task_servers = self.modern_task_servers();
+        let adapt =
+            |tool: &Tool, definition| self.adapt_definition(tool, definition, &task_servers);
         let mut tools: Vec<(String, Cow<'_, RawValue>)> = match self.endpoint.single_server() {
             Some(server) => {
                 let listing = catalog.listing(server);
                 let tools = scope.tools().map(|(entry, _)| {
                     let name = entry.tool.id.tool.as_str();
                     let key = names::position_key(listing, ItemKind::Tool, name);
-                    (key, Cow::Borrowed(&*entry.tool.definition))
+                    let definition = Cow::Borrowed(&*entry.tool.definition);
+                    (key, adapt(&entry.tool, definition))
                 });
                 tools.collect()
             }
@@ -69,7 +74,7 @@ impl RequestHandler {
                     let server = &entry.tool.id.server;
                     let is_listed = |uri: &str| names::is_listed_resource(&catalog, server, uri);
                     let definition = qualify_meta(entry.aliased_definition(), server, &is_listed);
-                    (entry.alias.to_string(), definition)
+                    (entry.alias.to_string(), adapt(&entry.tool, definition))
                 });
                 let code = code.iter();
                 tools
@@ -78,14 +83,45 @@ impl RequestHandler {
             }
         };
         tools.sort_by(|a, b| a.0.cmp(&b.0));
-        if self.era == Era::Legacy {
-            for (_, definition) in &mut tools {
-                if let Cow::Owned(adapted) = to_legacy_tool(definition) {
-                    *definition = Cow::Owned(adapted);
-                }
-            }
-        }
         tools
+    }
+
+    /// Adapts a definition to the client's era. A tool that requires a task does not do so here, since the
+    /// gateway runs it to its end for a client that asks for no task.
+    fn adapt_definition<'a>(
+        &self,
+        tool: &Tool,
+        definition: Cow<'a, RawValue>,
+        task_servers: &[ServerName],
+    ) -> Cow<'a, RawValue> {
+        if self.era == Era::Modern {
+            return definition;
+        }
+        let definition = match to_legacy_tool(&definition) {
+            Cow::Owned(adapted) => Cow::Owned(adapted),
+            Cow::Borrowed(_) => definition,
+        };
+        let may_be_task = match tool.task_support {
+            TaskSupport::Required => true,
+            TaskSupport::Optional => return definition,
+            TaskSupport::Forbidden => task_servers.contains(&tool.id.server),
+        };
+        match with_optional_tasks(&definition) {
+            Some(adapted) if may_be_task => Cow::Owned(adapted),
+            _ => definition,
+        }
+    }
+
+    /// Returns the modern servers that may run any call as a task. Their tools do not say so.
+    fn modern_task_servers(&self) -> Vec<ServerName> {
+        let entries = self.gateway().servers().list();
+        let entries = entries.iter().filter(|entry| {
+            let session = &entry.status().session;
+            session
+                .as_ref()
+                .is_some_and(|session| session.era == Era::Modern && session.capabilities.tasks)
+        });
+        entries.map(|entry| entry.server.name.clone()).collect()
     }
 
     pub(super) async fn call_tool(&self, params: ToolCallParams) -> RpcResult {
@@ -105,7 +141,7 @@ impl RequestHandler {
     }
 
     /// Returns the server's result, with resource links that resolve at this endpoint.
-    fn client_result(&self, outcome: Outcome) -> Box<RawValue> {
+    pub(super) fn client_result(&self, outcome: Outcome) -> Box<RawValue> {
         let Outcome { tool, result, .. } = outcome;
         let raw = result.into_raw();
         if self.endpoint.single_server().is_some() {

@@ -50,6 +50,12 @@ pub enum Bound {
     Runs,
     /// Concurrent agent runs of one key.
     RunsPerKey,
+    /// Tasks of MCP clients.
+    Tasks,
+    /// Tasks of one key.
+    TasksPerKey,
+    /// Size of the result of a task.
+    TaskResult,
     /// Scripts of one key that wait for a worker.
     ScriptsPerKey,
     /// Calls of one key that wait for the evaluation of their large arguments.
@@ -93,7 +99,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 31] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -111,6 +117,9 @@ impl Bound {
         Self::Capabilities,
         Self::Runs,
         Self::RunsPerKey,
+        Self::Tasks,
+        Self::TasksPerKey,
+        Self::TaskResult,
         Self::ScriptsPerKey,
         Self::LargeArguments,
         Self::ServerCalls,
@@ -144,6 +153,9 @@ impl Bound {
             Self::Capabilities => "capabilities",
             Self::Runs => "runs",
             Self::RunsPerKey => "runs_per_key",
+            Self::Tasks => "tasks",
+            Self::TasksPerKey => "tasks_per_key",
+            Self::TaskResult => "task_result",
             Self::ScriptsPerKey => "scripts_per_key",
             Self::LargeArguments => "large_arguments",
             Self::ServerCalls => "server_calls",
@@ -174,6 +186,9 @@ impl Bound {
             Self::SessionConnectionsPerKey => "capacity.max_session_connections_per_key",
             Self::Runs => "capacity.max_runs",
             Self::RunsPerKey => "capacity.max_runs_per_key",
+            Self::Tasks => "capacity.max_tasks",
+            Self::TasksPerKey => "capacity.max_tasks_per_key",
+            Self::TaskResult => "capacity.max_task_result_mb",
             Self::ScriptsPerKey => "capacity.max_scripts_per_key",
             Self::ServerCalls => "max_in_flight",
             Self::ServerCallsPerKey => "max_in_flight_per_key",
@@ -203,6 +218,7 @@ impl Bound {
             }
             Self::Subscriptions => "subscriptions to resources",
             Self::Runs | Self::RunsPerKey => "agent runs",
+            Self::Tasks | Self::TasksPerKey => "tasks",
             Self::ScriptsPerKey => "scripts waiting",
             Self::LargeArguments => "calls with large arguments waiting",
             other => other.as_str(),

@@ -247,6 +247,26 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "providers of stored responses",
         "ALTER TABLE response_ids ADD COLUMN provider TEXT;",
     ),
+    (
+        12,
+        "tasks of MCP clients",
+        "CREATE TABLE tasks (
+        id TEXT PRIMARY KEY,
+        caller TEXT NOT NULL,
+        endpoint TEXT NOT NULL,
+        server TEXT,
+        server_task TEXT,
+        state TEXT NOT NULL,
+        message TEXT,
+        outcome TEXT,
+        created_at BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        poll_ms BIGINT NOT NULL
+    );
+    CREATE INDEX tasks_caller ON tasks (caller, expires_at);
+    CREATE INDEX tasks_expires ON tasks (expires_at);",
+    ),
 ];
 
 /// Version of the current schema.

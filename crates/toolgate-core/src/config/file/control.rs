@@ -97,6 +97,18 @@ pub struct CapacityTable {
     /// Maximum number of concurrent agent runs of one key. Default 1024.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_runs_per_key: Option<u32>,
+    /// Maximum number of tasks of MCP clients that run or whose results are kept. Default 4096.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_tasks: Option<u32>,
+    /// Maximum number of such tasks of one key. Default 256.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_tasks_per_key: Option<u32>,
+    /// Maximum size of the result of a task, in mebibytes; a task with a larger one fails. Default 8.
+    #[schemars(range(min = 1, max = 32))]
+    pub max_task_result_mb: Option<u32>,
+    /// Maximum time from the start of a task until it and its result are deleted. It applies to tasks of which the
+    /// client or the server asks for more, or for no limit. Default `24h`.
+    pub max_task_ttl: Option<ConfigDuration>,
     /// Maximum number of concurrent scripts of one key; further ones are queued. Default half of
     /// `code_mode.max_workers`.
     #[schemars(range(min = 1, max = 1024))]
