@@ -3,6 +3,7 @@
 //! The set of servers can change while calls are in flight. A server whose settings change gets a
 //! new connection; the old one serves until the new one is up and closes once its calls finish.
 
+mod client_lists;
 mod entry;
 mod session_lanes;
 mod subscriptions;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use entry::{SupervisorHandle, SupervisorOptions};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
@@ -23,6 +24,7 @@ use toolgate_core::catalog::DefinitionReviews;
 use toolgate_core::config::{CapacityLimits, ServerConfig, ServerConnection, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
+use crate::Deadline;
 use crate::activity::{CallPermit, ServerBusy};
 use crate::client_handler::SessionClient;
 use crate::environment::Environment;
@@ -39,9 +41,11 @@ use crate::transport::StderrTail;
 use crate::transport::http::HttpClients;
 
 pub use entry::RegistryEntry;
-pub use session_lanes::{SessionCall, SessionLane};
-pub use subscriptions::{MAX_SUBSCRIBED_RESOURCES, ResourceSubscription, SubscribeError};
-use subscriptions::{ResourceUpdateHandler, UpstreamSubscriptions};
+pub use session_lanes::{LaneNeed, SessionCall, SessionLane};
+pub use subscriptions::{
+    MAX_SUBSCRIBED_RESOURCES, ResourceSubscription, ServerLog, SubscribeError,
+};
+use subscriptions::{MAX_UNREAD_LOGS, SharedLaneHandler, UpstreamSubscriptions};
 
 /// Extra time on top of the call timeout before a draining connection is closed.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
@@ -87,8 +91,10 @@ pub struct Registry {
     /// Notified when any server changes state.
     changes: watch::Sender<()>,
     lanes: Arc<session_lanes::SessionLanes>,
+    client_lists: Arc<client_lists::ClientLists>,
     capacity: ArcSwap<CapacityLimits>,
     subscriptions: Arc<UpstreamSubscriptions>,
+    logs: broadcast::Sender<ServerLog>,
     stop: CancellationToken,
     /// Cancels all tasks if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -102,6 +108,8 @@ pub struct LaneAccess {
     pub permit: CallPermit,
     /// The lane still belongs to the previous configuration of the server.
     pub outdated: bool,
+    /// Time in which a stopped server was started, which does not count towards the deadline of the call.
+    pub start_wait: Duration,
     /// Set if the lane is a session lane.
     session_call: Option<SessionCall>,
 }
@@ -143,6 +151,7 @@ impl Registry {
     pub fn start(dependencies: RegistryDependencies, config: RegistryConfig) -> Self {
         let tasks = TaskTracker::new();
         let (publisher, catalog) = Publisher::start(&tasks);
+        let forgetting = publisher.clone();
         let stop = CancellationToken::new();
         let registry = Self {
             _guard: stop.clone().drop_guard(),
@@ -158,15 +167,22 @@ impl Registry {
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
+            client_lists: Arc::default(),
             capacity: ArcSwap::default(),
             subscriptions: Arc::default(),
+            logs: broadcast::Sender::new(MAX_UNREAD_LOGS),
             tasks,
         };
         let (lanes, stop) = (Arc::clone(&registry.lanes), registry.stop.clone());
         let processes = registry.processes.clone();
+        let client_lists = Arc::clone(&registry.client_lists);
         registry.tasks.spawn(async move {
+            let sweeping = async {
+                let forgetting = client_lists.forget_unused(forgetting);
+                tokio::join!(lanes.sweep_idle(), processes.run(), forgetting);
+            };
             tokio::select! {
-                () = async { tokio::join!(lanes.sweep_idle(), processes.run()); } => {}
+                () = sweeping => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -276,6 +292,11 @@ impl Registry {
         self.catalog.clone()
     }
 
+    /// Subscribes to the log messages of servers on their shared lanes.
+    pub fn subscribe_logs(&self) -> broadcast::Receiver<ServerLog> {
+        self.logs.subscribe()
+    }
+
     /// Returns all servers, ordered by name.
     pub fn entries(&self) -> Vec<Arc<RegistryEntry>> {
         self.entries.load().values().map(Arc::clone).collect()
@@ -291,12 +312,12 @@ impl Registry {
     }
 
     /// Returns the open shared lane and a permit for a call of `owner`, starting an idle server if
-    /// needed. Waits at most `within` for the permit.
+    /// needed. Waits for the permit until the deadline.
     pub async fn access(
         &self,
         server: &ServerName,
         owner: &Owner,
-        within: Duration,
+        deadline: Deadline,
     ) -> Result<LaneAccess, AccessError> {
         let unavailable = |reason: &str| ServerUnavailable {
             server: server.clone(),
@@ -312,7 +333,7 @@ impl Registry {
             let Some(entry) = self.entry(server) else {
                 return Err(unavailable("not configured").into());
             };
-            let access = entry.access(owner, within).await;
+            let access = entry.access(owner, deadline).await;
             // The settings may have changed during the wait; then retry with the new supervisor.
             let replaced = self
                 .entry(server)
@@ -325,9 +346,9 @@ impl Registry {
     }
 
     /// Returns the lane that replaces `old` if it opens in time.
-    pub async fn lane_after(&self, old: &Lane, within: Duration) -> Option<Lane> {
+    pub async fn lane_after(&self, old: &Lane, deadline: Deadline) -> Option<Lane> {
         let entry = self.entry(&old.key().server)?;
-        tokio::time::timeout(within, entry.lane_after(old))
+        tokio::time::timeout_at(deadline, entry.lane_after(old))
             .await
             .ok()
             .flatten()
@@ -434,7 +455,8 @@ impl Registry {
             client: SessionClient {
                 owner: None,
                 capabilities: "{}".into(),
-                handler: Arc::new(ResourceUpdateHandler {
+                handler: Arc::new(SharedLaneHandler {
+                    logs: self.logs.clone(),
                     server: server.name.clone(),
                     subscriptions: Arc::clone(&self.subscriptions),
                 }),

@@ -2,10 +2,11 @@
 //! connected.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{ServerConfig, ServerLists};
@@ -13,6 +14,7 @@ use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
 use super::{AccessError, LaneAccess, ServerUnavailable};
+use crate::Deadline;
 use crate::activity::Activity;
 use crate::fair_queue::Owner;
 use crate::handshake::UpstreamSession;
@@ -99,7 +101,7 @@ impl RegistryEntry {
     pub(super) async fn access(
         &self,
         owner: &Owner,
-        within: Duration,
+        deadline: Deadline,
     ) -> Result<LaneAccess, AccessError> {
         if let Some(predecessor) = self.predecessor.load_full()
             && self.supervisor.lane.borrow().is_none()
@@ -111,7 +113,7 @@ impl RegistryEntry {
             });
         }
         self.supervisor
-            .access(&self.server.name, owner, within)
+            .access(&self.server.name, owner, deadline)
             .await
     }
 
@@ -310,19 +312,22 @@ impl SupervisorHandle {
         &self,
         server: &ServerName,
         owner: &Owner,
-        within: Duration,
+        deadline: Deadline,
     ) -> Result<LaneAccess, AccessError> {
         let busy = |busy| AccessError::Busy {
             server: server.clone(),
             busy,
         };
+        let mut start_wait = Duration::ZERO;
         loop {
+            let waiting = Instant::now();
             let up = self.wait_lane().await;
+            start_wait += waiting.elapsed();
             up.map_err(|status| ServerUnavailable {
                 server: server.clone(),
                 status,
             })?;
-            let acquired = tokio::time::timeout(within, self.activity.acquire(owner)).await;
+            let acquired = timeout_at(deadline + start_wait, self.activity.acquire(owner)).await;
             let permit = acquired
                 .map_err(|_| busy(self.activity.busy_error(owner)))?
                 .map_err(busy)?;
@@ -331,6 +336,7 @@ impl SupervisorHandle {
                     lane: lane.clone(),
                     permit,
                     outdated: false,
+                    start_wait,
                     session_call: None,
                 });
             }
@@ -345,6 +351,7 @@ impl SupervisorHandle {
             lane,
             permit,
             outdated: false,
+            start_wait: Duration::ZERO,
             session_call: None,
         })
     }

@@ -102,7 +102,7 @@ async fn broken_servers_report_reasons_and_do_not_affect_others() {
     );
     let mute = &server(&registry, "mute").server.name;
     let error = registry
-        .access(mute, &None, WAIT_TIMEOUT)
+        .access(mute, &None, toolgate_mcp::Deadline::now() + WAIT_TIMEOUT)
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "server `mute` is connecting");

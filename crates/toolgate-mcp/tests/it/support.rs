@@ -17,7 +17,7 @@ use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamToolCall;
 use toolgate_mcp::registry::{RegistryConfig, RegistryDependencies, RegistryEntry};
-use toolgate_mcp::{Environment, Registry, ServerState};
+use toolgate_mcp::{Deadline, Environment, Registry, ServerState};
 use toolgate_testkit::eventually;
 
 pub(crate) use toolgate_testkit::{WAIT_TIMEOUT, http_server, stdio_zoo};
@@ -91,7 +91,7 @@ pub(crate) async fn call_with(
     let tool = tool(registry, name).ok_or_else(|| format!("`{name}` is not listed"))?;
     let arguments = RawValue::from_string(arguments.to_owned()).expect("JSON");
     let access = registry
-        .access(&tool.id.server, &None, WAIT_TIMEOUT)
+        .access(&tool.id.server, &None, Deadline::now() + WAIT_TIMEOUT)
         .await
         .map_err(|error| error.to_string())?;
     let call = UpstreamToolCall {

@@ -23,6 +23,7 @@ mod auth_failures;
 mod caller;
 mod cli;
 mod cli_chat;
+mod client_lists;
 mod client_process;
 mod code_mode;
 mod config_changes;

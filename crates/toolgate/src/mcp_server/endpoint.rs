@@ -4,6 +4,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::clean::json::bound_text;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::extensions::Extensions;
+use toolgate_mcp::handshake::UpstreamSession;
 use toolgate_mcp::jsonrpc::Object;
 
 use super::era_adapter::server_info;
@@ -83,7 +85,7 @@ impl McpEndpoint {
     ) -> Box<RawValue> {
         let result = Object::new()
             .text("protocolVersion", version)
-            .raw("capabilities", CAPABILITIES)
+            .raw("capabilities", &self.capabilities(gateway, caller))
             .raw("serverInfo", server_info());
         to_raw(&self.append_instructions(result, gateway, caller))
     }
@@ -94,8 +96,28 @@ impl McpEndpoint {
             to_raw_value(&SUPPORTED_VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
         let result = Object::new()
             .raw("supportedVersions", &versions)
-            .raw("capabilities", CAPABILITIES);
+            .raw("capabilities", &self.capabilities(gateway, caller));
         to_raw(&self.append_instructions(result, gateway, caller))
+    }
+
+    /// Returns the capabilities, with the extensions that servers declare: those of the only server, or of
+    /// all that have tools for the caller.
+    fn capabilities(&self, gateway: &Gateway, caller: &Caller) -> String {
+        let extensions = match self {
+            Self::Server(name) => server_session(gateway, name)
+                .map(|session| session.extensions)
+                .unwrap_or_default(),
+            Self::All | Self::Virtual(_) => {
+                let servers = servers_with_tools(gateway, caller, &self.narrow(Filters::default()));
+                let sessions = servers
+                    .iter()
+                    .filter_map(|name| server_session(gateway, name));
+                sessions.fold(Extensions::default(), |joined, session| {
+                    joined.join(&session.extensions)
+                })
+            }
+        };
+        extensions.replace_in(CAPABILITIES)
     }
 
     fn append_instructions(&self, object: Object, gateway: &Gateway, caller: &Caller) -> Object {
@@ -123,14 +145,7 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
     if scope.has_code_mode_tools() {
         text.push_str(CODE_MODE_INSTRUCTIONS);
     }
-    let mut servers: Vec<&ServerName> = scope
-        .tools()
-        .map(|(entry, _)| &entry.tool.id.server)
-        .collect();
-    servers.dedup();
-    servers.sort();
-    servers.dedup();
-    for name in servers {
+    for name in &servers_with_tools(gateway, caller, &Filters::default()) {
         let Some(mut instructions) = server_instructions(gateway, name) else {
             continue;
         };
@@ -147,8 +162,26 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
     text
 }
 
+/// Returns the servers that have tools for a request, ordered by name.
+fn servers_with_tools(gateway: &Gateway, caller: &Caller, filters: &Filters) -> Vec<ServerName> {
+    let Ok(scope) = gateway.scope(caller, filters) else {
+        return Vec::new();
+    };
+    let tools = scope.tools();
+    let mut servers: Vec<&ServerName> = tools.map(|(entry, _)| &entry.tool.id.server).collect();
+    servers.dedup();
+    servers.sort();
+    servers.dedup();
+    servers.into_iter().cloned().collect()
+}
+
 fn server_instructions(gateway: &Gateway, name: &ServerName) -> Option<String> {
+    server_session(gateway, name)?.instructions
+}
+
+/// Returns how a server introduced itself, if it ever was connected.
+fn server_session(gateway: &Gateway, name: &ServerName) -> Option<UpstreamSession> {
     let entries = gateway.servers().list();
     let entry = entries.iter().find(|entry| entry.server.name == *name)?;
-    entry.status().session.as_ref()?.instructions.clone()
+    entry.status().session.clone()
 }

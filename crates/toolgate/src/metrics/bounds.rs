@@ -47,6 +47,8 @@ pub enum Bound {
     Subscriptions,
     /// Size of the capabilities that a client declares.
     Capabilities,
+    /// Sets of capabilities of clients for which servers are asked what they list, in all and of one key.
+    ClientLists,
     /// Concurrent agent runs.
     Runs,
     /// Concurrent agent runs of one key.
@@ -96,7 +98,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 29] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -112,6 +114,7 @@ impl Bound {
         Self::SessionConnectionsPerKey,
         Self::Subscriptions,
         Self::Capabilities,
+        Self::ClientLists,
         Self::Runs,
         Self::RunsPerKey,
         Self::ScriptsPerKey,
@@ -145,6 +148,7 @@ impl Bound {
             Self::SessionConnectionsPerKey => "session_connections_per_key",
             Self::Subscriptions => "subscriptions",
             Self::Capabilities => "capabilities",
+            Self::ClientLists => "client_lists",
             Self::Runs => "runs",
             Self::RunsPerKey => "runs_per_key",
             Self::ScriptsPerKey => "scripts_per_key",
@@ -187,6 +191,7 @@ impl Bound {
             Self::BodySize
             | Self::Subscriptions
             | Self::Capabilities
+            | Self::ClientLists
             | Self::LargeArguments
             | Self::JsonDepth
             | Self::Notifications
