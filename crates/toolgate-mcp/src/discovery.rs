@@ -42,14 +42,14 @@ struct ListPage<'a> {
 pub(crate) async fn discover(
     lane: &Lane,
     previous: Option<&ServerListing>,
-    client: Option<Arc<ModernClient>>,
+    client: Option<&Arc<ModernClient>>,
 ) -> Result<ServerListing, RequestError> {
     let mut listing = ServerListing::default();
     for kind in ItemKind::ALL {
         if !should_fetch(lane, kind) {
             continue;
         }
-        match fetch_list(lane, kind, client.as_ref(), &mut listing).await {
+        match fetch_list(lane, kind, client, &mut listing).await {
             Ok(()) => {}
             Err(RequestError::Rpc(error)) if error.code == METHOD_NOT_FOUND => {}
             Err(

@@ -122,7 +122,7 @@ impl Lane {
     /// Like [`Self::fetch_listing`], but fetches what a modern server lists for a client.
     pub(crate) async fn fetch_client_listing(
         &self,
-        client: Arc<ModernClient>,
+        client: &Arc<ModernClient>,
     ) -> Result<ServerListing, RequestError> {
         let listing = discovery::discover(self, None, Some(client)).await?;
         Ok(self.finish_listing(listing))

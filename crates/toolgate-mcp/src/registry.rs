@@ -178,7 +178,7 @@ impl Registry {
         let client_lists = Arc::clone(&registry.client_lists);
         registry.tasks.spawn(async move {
             let sweeping = async {
-                let forgetting = client_lists.forget_unused(forgetting);
+                let forgetting = client_lists.forget_unused(&forgetting);
                 tokio::join!(lanes.sweep_idle(), processes.run(), forgetting);
             };
             tokio::select! {

@@ -78,5 +78,7 @@ const sampled = name && (await client.callTool({ name, arguments: { prompt: "cap
 const isLegacy = kind === "v1" || kind === "v2-legacy";
 // The server asks a moment after it was initialized, when no call is in progress.
 const rootsAsked = isLegacy && (await asked);
+// Ends a server that was started for this client.
+await client.close();
 console.log(JSON.stringify({ tools, sampled, rootsAsked }));
 process.exit();

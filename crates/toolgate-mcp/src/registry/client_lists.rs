@@ -157,7 +157,7 @@ impl ClientLists {
     }
 
     /// Periodically forgets sets of capabilities that no client has used for long.
-    pub(super) async fn forget_unused(&self, publisher: Publisher) {
+    pub(super) async fn forget_unused(&self, publisher: &Publisher) {
         let mut interval = tokio::time::interval(FORGET_INTERVAL);
         loop {
             interval.tick().await;
@@ -318,7 +318,7 @@ impl ListQuery {
                 input: Object::new(),
                 has_state: false,
             });
-            let listing = access.lane.fetch_client_listing(client).await;
+            let listing = access.lane.fetch_client_listing(&client).await;
             return listing.map_err(|error| error.to_string());
         }
         let key = LaneKey {
