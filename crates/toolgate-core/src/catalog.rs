@@ -5,6 +5,7 @@
 //! which servers connect.
 
 mod alias;
+mod client_view;
 mod listing;
 pub mod repair;
 mod review;
@@ -18,6 +19,8 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 pub use alias::HashedAlias;
+use client_view::ClientView;
+pub use client_view::{ClientListings, ClientProfile};
 pub use listing::{ItemKind, ItemOutcome, ListedItem, ListingProblem, ServerListing};
 pub use review::{DefinitionReview, DefinitionReviews};
 pub use tool::{TaskSupport, Tool, ToolHints, ToolView};
@@ -30,10 +33,29 @@ use crate::pattern::strip_server_prefixes;
 pub struct Catalog {
     generation: u64,
     listings: BTreeMap<ServerName, Arc<ServerListing>>,
+    tools: ToolTable,
+    renamed: Vec<RenamedTool>,
+    settings: BuildSettings,
+    /// What servers list for the clients of other profiles.
+    views: BTreeMap<ClientProfile, ClientView>,
+    /// The profile whose clients the catalog is for, if it is one of the views of another.
+    profile: Option<ClientProfile>,
+}
+
+/// Tools, and where to find them.
+#[derive(Debug, Default)]
+struct ToolTable {
     entries: Vec<CatalogEntry>,
     by_alias: HashMap<Arc<str>, usize>,
     by_id: HashMap<ToolId, usize>,
-    renamed: Vec<RenamedTool>,
+}
+
+/// What a catalog depends on besides the listings.
+#[derive(Clone, Debug, Default)]
+struct BuildSettings {
+    style: NameStyle,
+    configured: Arc<[ServerName]>,
+    reviews: Arc<DefinitionReviews>,
 }
 
 /// A tool and the alias under which models see it.
@@ -65,7 +87,35 @@ pub enum Resolution<'a> {
     Unknown,
 }
 
+impl ToolTable {
+    fn new(mut entries: Vec<CatalogEntry>) -> Self {
+        for (index, entry) in entries.iter_mut().enumerate() {
+            entry.index = index;
+        }
+        let index = entries.iter().enumerate();
+        Self {
+            by_alias: index
+                .clone()
+                .map(|(i, e)| (Arc::clone(&e.alias), i))
+                .collect(),
+            by_id: index.map(|(i, e)| (e.tool.id.clone(), i)).collect(),
+            entries,
+        }
+    }
+}
+
 impl CatalogEntry {
+    /// Creates an entry without a review, whose index is set by its table.
+    fn new(alias: Arc<str>, tool: &Arc<Tool>) -> Self {
+        Self {
+            index: 0,
+            alias,
+            tool: Arc::clone(tool),
+            review: DefinitionReview::default(),
+            aliased: Arc::default(),
+        }
+    }
+
     /// Definition with the alias as its name; everything else is as the server sent it.
     pub fn aliased_definition(&self) -> &RawValue {
         self.aliased
@@ -113,37 +163,32 @@ impl Catalog {
                         alias: Arc::clone(&alias.name),
                     });
                 }
-                entries.push(CatalogEntry {
-                    index: entries.len(),
-                    alias: alias.name,
-                    tool: Arc::clone(tool),
-                    review: DefinitionReview::default(),
-                    aliased: Arc::default(),
-                });
+                entries.push(CatalogEntry::new(alias.name, tool));
             }
         }
-        let index = entries.iter().enumerate();
         Self {
             generation,
-            by_alias: index
-                .clone()
-                .map(|(i, e)| (Arc::clone(&e.alias), i))
-                .collect(),
-            by_id: index.map(|(i, e)| (e.tool.id.clone(), i)).collect(),
             listings,
-            entries,
+            tools: ToolTable::new(entries),
             renamed,
+            settings: BuildSettings {
+                style,
+                configured: configured.into(),
+                reviews: Arc::default(),
+            },
+            ..Self::default()
         }
     }
 
     /// Adds the reviews of definitions.
     #[must_use]
-    pub fn with_reviews(mut self, reviews: &DefinitionReviews) -> Self {
+    pub fn with_reviews(mut self, reviews: &Arc<DefinitionReviews>) -> Self {
         if !reviews.is_empty() {
-            for entry in &mut self.entries {
+            for entry in &mut self.tools.entries {
                 entry.review = reviews.get(&entry.tool);
             }
         }
+        self.settings.reviews = Arc::clone(reviews);
         self
     }
 
@@ -153,7 +198,7 @@ impl Catalog {
 
     /// All tools, ordered by server and tool name.
     pub fn tools(&self) -> &[CatalogEntry] {
-        &self.entries
+        &self.tools.entries
     }
 
     /// Tools that could not get their plain alias.
@@ -171,13 +216,15 @@ impl Catalog {
     }
 
     pub fn tool(&self, id: &ToolId) -> Option<&CatalogEntry> {
-        self.by_id.get(id).map(|&i| &self.entries[i])
+        let index = self.tools.by_id.get(id)?;
+        self.tools.entries.get(*index)
     }
 
     /// Looks up a tool by alias or by any other spelling of server and tool name. Entries for which
     /// `visible` returns `false` are treated as absent.
     pub fn resolve(&self, name: &str, visible: impl Fn(&CatalogEntry) -> bool) -> Resolution<'_> {
-        let by_alias = self.by_alias.get(name).map(|&i| &self.entries[i]);
+        let by_alias = self.tools.by_alias.get(name);
+        let by_alias = by_alias.and_then(|index| self.tools.entries.get(*index));
         if let Some(entry) = by_alias.filter(|entry| visible(entry)) {
             return Resolution::Found(entry);
         }

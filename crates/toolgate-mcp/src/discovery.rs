@@ -3,15 +3,16 @@
 //! A failing list affects only itself; only a lost connection fails the whole listing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::{ItemKind, ServerListing};
 
+use crate::client_handler::ModernClient;
 use crate::handshake::Era;
 use crate::jsonrpc::{METHOD_NOT_FOUND, Object};
-use crate::lane::Lane;
+use crate::lane::{Lane, UpstreamRequest};
 use crate::param_header;
 use crate::transport::RequestError;
 
@@ -36,17 +37,19 @@ struct ListPage<'a> {
     next_cursor: Option<&'a RawValue>,
 }
 
-/// Fetches all lists; a list that fails keeps its items from `previous`.
+/// Fetches all lists, those for `client` if there is one; a list that fails keeps its items from
+/// `previous`.
 pub(crate) async fn discover(
     lane: &Lane,
     previous: Option<&ServerListing>,
+    client: Option<&Arc<ModernClient>>,
 ) -> Result<ServerListing, RequestError> {
     let mut listing = ServerListing::default();
     for kind in ItemKind::ALL {
         if !should_fetch(lane, kind) {
             continue;
         }
-        match fetch_list(lane, kind, &mut listing).await {
+        match fetch_list(lane, kind, client, &mut listing).await {
             Ok(()) => {}
             Err(RequestError::Rpc(error)) if error.code == METHOD_NOT_FOUND => {}
             Err(
@@ -98,6 +101,7 @@ fn should_fetch(lane: &Lane, kind: ItemKind) -> bool {
 async fn fetch_list(
     lane: &Lane,
     kind: ItemKind,
+    client: Option<&Arc<ModernClient>>,
     listing: &mut ServerListing,
 ) -> Result<(), RequestError> {
     let mut cursor: Option<String> = None;
@@ -108,9 +112,13 @@ async fn fetch_list(
             Some(cursor) => Object::new().raw("cursor", cursor),
             None => Object::new(),
         };
-        let result = lane
-            .request(list_method(kind), params, HeaderMap::new())
-            .await?;
+        let request = UpstreamRequest {
+            method: list_method(kind),
+            params,
+            modern_client: client.cloned(),
+            ..UpstreamRequest::default()
+        };
+        let result = lane.send(request).await?;
         bytes += result.get().len();
         if bytes > MAX_LIST_BYTES {
             listing.reject(kind, "remaining pages", "the list is too large");

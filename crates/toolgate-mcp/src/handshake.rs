@@ -13,6 +13,7 @@ use toolgate_core::clean::clean;
 use toolgate_core::clean::json::{MAX_DESCRIPTION_BYTES, bound_text, clean_json};
 use toolgate_core::config::Protocol;
 
+use crate::extensions::Extensions;
 use crate::jsonrpc::{HEADER_MISMATCH, MISSING_CAPABILITY, Object, RpcError, UNSUPPORTED_VERSION};
 use crate::task;
 use crate::transport::{OutgoingRequest, RequestError, Transport};
@@ -46,6 +47,8 @@ pub struct UpstreamSession {
     pub capabilities: Capabilities,
     pub server_info: Option<Box<RawValue>>,
     pub instructions: Option<String>,
+    /// The extensions that it declares.
+    pub extensions: Extensions,
 }
 
 /// Capabilities declared by a server.
@@ -183,6 +186,7 @@ async fn initialize(
         capabilities: Capabilities::parse(response.capabilities),
         server_info: response.server_info.map(clean_info),
         instructions: response.instructions.as_deref().map(clean_instructions),
+        extensions: read_extensions(response.capabilities),
     })
 }
 
@@ -219,6 +223,13 @@ async fn discover(
             .and_then(|meta| meta.server_info)
             .map(clean_info),
         instructions: response.instructions.as_deref().map(clean_instructions),
+        extensions: read_extensions(response.capabilities),
+    })
+}
+
+fn read_extensions(capabilities: Option<&RawValue>) -> Extensions {
+    capabilities.map_or_else(Extensions::default, |capabilities| {
+        Extensions::from_capabilities(clean_json(capabilities).get())
     })
 }
 

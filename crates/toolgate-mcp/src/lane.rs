@@ -128,11 +128,24 @@ impl Lane {
         &self,
         previous: Option<&ServerListing>,
     ) -> Result<ServerListing, RequestError> {
-        let mut listing = discovery::discover(self, previous).await?;
+        let listing = discovery::discover(self, previous, None).await?;
+        Ok(self.finish_listing(listing))
+    }
+
+    /// Like [`Self::fetch_listing`], but fetches what a modern server lists for a client.
+    pub(crate) async fn fetch_client_listing(
+        &self,
+        client: &Arc<ModernClient>,
+    ) -> Result<ServerListing, RequestError> {
+        let listing = discovery::discover(self, None, Some(client)).await?;
+        Ok(self.finish_listing(listing))
+    }
+
+    fn finish_listing(&self, mut listing: ServerListing) -> ServerListing {
         if self.should_send_param_headers() {
             discovery::drop_tools_with_invalid_headers(&mut listing);
         }
-        Ok(listing.into_sorted())
+        listing.into_sorted()
     }
 
     /// Checks that the server responds; an error response counts as well.

@@ -9,6 +9,7 @@
 pub mod client_handler;
 pub mod discovery;
 pub mod environment;
+pub mod extensions;
 pub mod fair_queue;
 pub mod handshake;
 pub mod inherited_files;
@@ -45,3 +46,6 @@ pub use trace_context::TraceContext;
 
 /// Maximum size of a message accepted from a server.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Time at which waiting for a server ends: for a slot, a connection and the answer together.
+pub type Deadline = tokio::time::Instant;

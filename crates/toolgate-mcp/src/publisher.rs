@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
-use toolgate_core::catalog::{DefinitionReviews, ServerListing};
+use toolgate_core::catalog::{ClientListings, ClientProfile, DefinitionReviews, ServerListing};
 use toolgate_core::name::{NameStyle, ServerName};
 
 /// Accepts listings; clones feed the same catalog.
@@ -30,11 +30,28 @@ enum PublisherMessage {
         listing: Arc<ServerListing>,
         done: oneshot::Sender<()>,
     },
+    ClientListing {
+        listing: ClientListing,
+        done: oneshot::Sender<()>,
+    },
+    /// Drops what servers list for the clients of these profiles.
+    ForgetClients(Vec<ClientProfile>),
     /// Drops listings of supervisors older than `min_generation`.
     Expire {
         server: ServerName,
         min_generation: u64,
     },
+}
+
+/// What a server lists for the clients of a profile.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientListing {
+    pub(crate) server: ServerName,
+    pub(crate) profile: ClientProfile,
+    pub(crate) listing: Arc<ServerListing>,
+    /// What it lists for all others. A later one replaces this listing, too, until the server is asked
+    /// again.
+    pub(crate) common: Arc<ServerListing>,
 }
 
 /// The part of the configuration that shapes the catalog.
@@ -96,6 +113,21 @@ impl Publisher {
         let _ = published.await;
     }
 
+    /// Publishes what a server lists for the clients of a profile, and waits until a catalog that includes
+    /// it is out.
+    pub(crate) async fn publish_client_listing(&self, listing: ClientListing) {
+        let (done, published) = oneshot::channel();
+        let _ = self
+            .0
+            .send(PublisherMessage::ClientListing { listing, done });
+        let _ = published.await;
+    }
+
+    /// Drops what servers list for the clients of these profiles.
+    pub(crate) fn forget_clients(&self, profiles: Vec<ClientProfile>) {
+        let _ = self.0.send(PublisherMessage::ForgetClients(profiles));
+    }
+
     /// Drops the server's listing if its supervisor is older than `min_generation`.
     pub(crate) fn expire_before(&self, server: ServerName, min_generation: u64) {
         let _ = self.0.send(PublisherMessage::Expire {
@@ -105,65 +137,105 @@ impl Publisher {
     }
 }
 
+/// What catalogs are built from.
+#[derive(Debug, Default)]
+struct CatalogInputs {
+    config: CatalogConfig,
+    reviews: Arc<DefinitionReviews>,
+    listings: BTreeMap<ServerName, (u64, Arc<ServerListing>)>,
+    client_listings: BTreeMap<(ServerName, ClientProfile), ClientListing>,
+}
+
 /// Runs until the last [`Publisher`] is dropped.
 async fn run(
     mut inbox: mpsc::UnboundedReceiver<PublisherMessage>,
     catalog: watch::Sender<Arc<Catalog>>,
 ) {
-    let mut config = CatalogConfig::default();
-    let mut reviews = Arc::new(DefinitionReviews::default());
-    let mut listings: BTreeMap<ServerName, (u64, Arc<ServerListing>)> = BTreeMap::new();
+    let mut inputs = CatalogInputs::default();
     let mut batch = Vec::new();
     // Batching bounds the number of catalogs built while many servers start.
     while inbox.recv_many(&mut batch, 1024).await > 0 {
         let mut done_senders = Vec::new();
         for message in batch.drain(..) {
-            match message {
-                PublisherMessage::Configure(new) => config = new,
-                PublisherMessage::Review { reviews: new, done } => {
-                    reviews = new;
-                    done_senders.push(done);
-                }
-                PublisherMessage::Expire {
-                    server,
-                    min_generation,
-                } => {
-                    if listings
-                        .get(&server)
-                        .is_some_and(|(generation, _)| *generation < min_generation)
-                    {
-                        listings.remove(&server);
-                    }
-                }
-                PublisherMessage::Listing {
-                    server,
-                    generation,
-                    listing,
-                    done,
-                } => {
-                    if listings
-                        .get(&server)
-                        .is_none_or(|(stored, _)| *stored <= generation)
-                    {
-                        listings.insert(server, (generation, listing));
-                    }
-                    done_senders.push(done);
-                }
-            }
+            done_senders.extend(inputs.apply(message));
         }
-        listings.retain(|server, (generation, _)| config.is_current(server, *generation));
-        let current = listings
-            .iter()
-            .map(|(server, (_, listing))| (server.clone(), Arc::clone(listing)))
-            .collect();
         let generation = catalog.borrow().generation() + 1;
-        let next = Catalog::build(generation, config.style, &config.names, current);
-        let next = next.with_reviews(&reviews);
+        let next = inputs.build_catalog(generation);
         warn_renamed_tools(&catalog.borrow(), &next);
         catalog.send_replace(Arc::new(next));
         for done in done_senders {
             let _ = done.send(());
         }
+    }
+}
+
+impl CatalogInputs {
+    /// Applies a message; returns where to report that a catalog includes it.
+    fn apply(&mut self, message: PublisherMessage) -> Option<oneshot::Sender<()>> {
+        match message {
+            PublisherMessage::Configure(config) => self.config = config,
+            PublisherMessage::Review { reviews, done } => {
+                self.reviews = reviews;
+                return Some(done);
+            }
+            PublisherMessage::Expire {
+                server,
+                min_generation,
+            } => {
+                let stored = self.listings.get(&server);
+                if stored.is_some_and(|(generation, _)| *generation < min_generation) {
+                    self.listings.remove(&server);
+                }
+            }
+            PublisherMessage::Listing {
+                server,
+                generation,
+                listing,
+                done,
+            } => {
+                let stored = self.listings.get(&server);
+                // A server that was only restarted keeps what it lists for clients.
+                let is_same =
+                    stored.is_some_and(|(of, stored)| *of == generation && *stored == listing);
+                if !is_same && stored.is_none_or(|(stored, _)| *stored <= generation) {
+                    self.listings.insert(server, (generation, listing));
+                }
+                return Some(done);
+            }
+            PublisherMessage::ClientListing { listing, done } => {
+                let key = (listing.server.clone(), listing.profile.clone());
+                self.client_listings.insert(key, listing);
+                return Some(done);
+            }
+            PublisherMessage::ForgetClients(profiles) => {
+                self.client_listings
+                    .retain(|(_, profile), _| !profiles.contains(profile));
+            }
+        }
+        None
+    }
+
+    fn build_catalog(&mut self, generation: u64) -> Catalog {
+        let config = &self.config;
+        self.listings
+            .retain(|server, (generation, _)| config.is_current(server, *generation));
+        let listings = &self.listings;
+        self.client_listings.retain(|(server, _), client| {
+            let common = listings.get(server);
+            common.is_some_and(|(_, common)| Arc::ptr_eq(common, &client.common))
+        });
+        let mut client_listings = ClientListings::new();
+        for ((server, profile), client) in &self.client_listings {
+            let of_profile = client_listings.entry(profile.clone()).or_default();
+            of_profile.insert(server.clone(), Arc::clone(&client.listing));
+        }
+        let current = listings
+            .iter()
+            .map(|(server, (_, listing))| (server.clone(), Arc::clone(listing)))
+            .collect();
+        Catalog::build(generation, config.style, &config.names, current)
+            .with_reviews(&self.reviews)
+            .with_client_listings(client_listings)
     }
 }
 

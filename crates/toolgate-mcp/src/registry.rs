@@ -3,6 +3,7 @@
 //! The set of servers can change while calls are in flight. A server whose settings change gets a
 //! new connection; the old one serves until the new one is up and closes once its calls finish.
 
+mod client_lists;
 mod entry;
 mod lane_wait;
 mod session_lanes;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use entry::{SupervisorHandle, SupervisorOptions};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
@@ -24,6 +25,7 @@ use toolgate_core::catalog::DefinitionReviews;
 use toolgate_core::config::{CapacityLimits, ServerConfig, ServerConnection, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
+use crate::Deadline;
 use crate::activity::{CallPermit, ServerBusy};
 use crate::client_handler::SessionClient;
 use crate::environment::Environment;
@@ -40,9 +42,11 @@ use crate::transport::StderrTail;
 use crate::transport::http::HttpClients;
 
 pub use entry::RegistryEntry;
-pub use session_lanes::{SessionCall, SessionLane};
-pub use subscriptions::{MAX_SUBSCRIBED_RESOURCES, ResourceSubscription, SubscribeError};
-use subscriptions::{ResourceUpdateHandler, UpstreamSubscriptions};
+pub use session_lanes::{LaneNeed, SessionCall, SessionLane};
+pub use subscriptions::{
+    MAX_SUBSCRIBED_RESOURCES, ResourceSubscription, ServerLog, SubscribeError,
+};
+use subscriptions::{MAX_UNREAD_LOGS, SharedLaneHandler, UpstreamSubscriptions};
 
 /// Extra time on top of the call timeout before a draining connection is closed.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
@@ -88,8 +92,10 @@ pub struct Registry {
     /// Notified when any server changes state.
     changes: watch::Sender<()>,
     lanes: Arc<session_lanes::SessionLanes>,
+    client_lists: Arc<client_lists::ClientLists>,
     capacity: ArcSwap<CapacityLimits>,
     subscriptions: Arc<UpstreamSubscriptions>,
+    logs: broadcast::Sender<ServerLog>,
     stop: CancellationToken,
     /// Cancels all tasks if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -103,6 +109,8 @@ pub struct LaneAccess {
     pub permit: CallPermit,
     /// The lane still belongs to the previous configuration of the server.
     pub outdated: bool,
+    /// Time in which a stopped server was started, which does not count towards the deadline of the call.
+    pub start_wait: Duration,
     /// Set if the lane is a session lane.
     session_call: Option<SessionCall>,
 }
@@ -116,12 +124,12 @@ impl LaneAccess {
     }
 }
 
-/// Maximum times that a call waits for a server.
+/// How long a call waits for a server.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessTimeouts {
-    /// For other calls to end.
-    pub slot: Duration,
-    /// For a lost connection to be re-established.
+    /// End of all waiting.
+    pub deadline: Deadline,
+    /// Maximum time for a lost connection to be re-established.
     pub reconnect: Duration,
 }
 
@@ -153,6 +161,7 @@ impl Registry {
     pub fn start(dependencies: RegistryDependencies, config: RegistryConfig) -> Self {
         let tasks = TaskTracker::new();
         let (publisher, catalog) = Publisher::start(&tasks);
+        let forgetting = publisher.clone();
         let stop = CancellationToken::new();
         let registry = Self {
             _guard: stop.clone().drop_guard(),
@@ -168,15 +177,22 @@ impl Registry {
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
+            client_lists: Arc::default(),
             capacity: ArcSwap::default(),
             subscriptions: Arc::default(),
+            logs: broadcast::Sender::new(MAX_UNREAD_LOGS),
             tasks,
         };
         let (lanes, stop) = (Arc::clone(&registry.lanes), registry.stop.clone());
         let processes = registry.processes.clone();
+        let client_lists = Arc::clone(&registry.client_lists);
         registry.tasks.spawn(async move {
+            let sweeping = async {
+                let forgetting = client_lists.forget_unused(&forgetting);
+                tokio::join!(lanes.sweep_idle(), processes.run(), forgetting);
+            };
             tokio::select! {
-                () = async { tokio::join!(lanes.sweep_idle(), processes.run()); } => {}
+                () = sweeping => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -286,6 +302,11 @@ impl Registry {
         self.catalog.clone()
     }
 
+    /// Subscribes to the log messages of servers on their shared lanes.
+    pub fn subscribe_logs(&self) -> broadcast::Receiver<ServerLog> {
+        self.logs.subscribe()
+    }
+
     /// Returns all servers, ordered by name.
     pub fn entries(&self) -> Vec<Arc<RegistryEntry>> {
         self.entries.load().values().map(Arc::clone).collect()
@@ -335,9 +356,9 @@ impl Registry {
     }
 
     /// Returns the lane that replaces `old` if it opens in time.
-    pub async fn lane_after(&self, old: &Lane, within: Duration) -> Option<Lane> {
+    pub async fn lane_after(&self, old: &Lane, deadline: Deadline) -> Option<Lane> {
         let entry = self.entry(&old.key().server)?;
-        tokio::time::timeout(within, entry.lane_after(old))
+        tokio::time::timeout_at(deadline, entry.lane_after(old))
             .await
             .ok()
             .flatten()
@@ -444,7 +465,8 @@ impl Registry {
             client: SessionClient {
                 owner: None,
                 capabilities: "{}".into(),
-                handler: Arc::new(ResourceUpdateHandler {
+                handler: Arc::new(SharedLaneHandler {
+                    logs: self.logs.clone(),
                     server: server.name.clone(),
                     subscriptions: Arc::clone(&self.subscriptions),
                 }),

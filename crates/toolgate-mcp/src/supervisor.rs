@@ -27,7 +27,7 @@ use crate::transport::{RequestError, TransportEvents};
 
 /// Long, because a cold `npx` or `uvx` downloads packages before it responds.
 pub(crate) const STDIO_START_TIMEOUT: Duration = Duration::from_secs(120);
-const HTTP_START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const HTTP_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum wait for calls in flight when a reconnect is requested.
 const RECONNECT_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that lasted this long resets the backoff.

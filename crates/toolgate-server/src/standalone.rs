@@ -131,6 +131,10 @@ impl Standalone {
             tcp: None,
             socket: Some(socket),
         };
+        tasks.spawn({
+            let (mcp, stop) = (app.mcp().clone(), stop.clone());
+            async move { mcp.forward_shared_logs(stop).await }
+        });
         server.spawn(http::serve(listeners, app, stop.clone()));
         Ok(StandaloneGateway {
             gateway,

@@ -32,6 +32,7 @@ use serde_json::{Value, json};
 use store::ScriptStore;
 use token_savings::TokenSavings;
 use toolgate_core::Config;
+use toolgate_core::catalog::ClientProfile;
 use toolgate_core::config::{self, BindingLevel};
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::Verdict;
@@ -58,14 +59,22 @@ const MAX_WAITING_SCRIPTS: usize = 256;
 
 const NO_WORKER_PROGRAM: &str = "the embedding program must call `toolgate::script_worker::main` when started as a worker and declare that to the builder, or set `code_mode.worker_command`";
 
+/// Identifies the code-mode tools of a catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct CatalogKey {
+    generation: u64,
+    client: Option<ClientProfile>,
+    code_mode_servers: Vec<ServerName>,
+}
+
 /// Runtime of code mode: settings, worker pool and cached bindings.
 #[derive(Debug)]
 pub(crate) struct CodeMode {
     /// The current program, if it can act as a worker.
     own_program: Option<WorkerProgram>,
     active: ArcSwap<ActiveSettings>,
-    /// Unfiltered bindings by catalog generation and code-mode servers.
-    catalog_bindings: Cache<(u64, Vec<ServerName>), Arc<Bindings>>,
+    /// Unfiltered bindings.
+    catalog_bindings: Cache<CatalogKey, Arc<Bindings>>,
     /// Bindings by scope address, which is unique because the value keeps the scope alive.
     scope_bindings: Cache<usize, ScopeBindings>,
     token_savings: TokenSavings,
@@ -232,7 +241,12 @@ impl CodeMode {
     /// that they do not depend on what a caller may see.
     fn catalog_bindings(&self, scope: &Scope) -> Arc<Bindings> {
         let servers: Vec<ServerName> = scope.code_mode_servers().cloned().collect();
-        let key = (scope.catalog().generation(), servers);
+        let catalog = scope.catalog();
+        let key = CatalogKey {
+            generation: catalog.generation(),
+            client: catalog.profile().cloned(),
+            code_mode_servers: servers,
+        };
         self.catalog_bindings.get_with(key, || {
             let entries = scope.catalog().tools().iter();
             let code_mode_tools = entries.filter(|entry| scope.is_code_mode_tool(entry));

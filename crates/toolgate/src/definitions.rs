@@ -231,11 +231,13 @@ impl Definitions {
         let catalog = registry.map_or_else(Arc::default, |registry| registry.catalog());
         let mut rows = Vec::with_capacity(read.len());
         for ReadDefinition { tool, hash } in read {
-            let entry = catalog.tool(tool);
-            let entry = entry.ok_or_else(|| TrustError::Unknown(tool.clone()))?;
-            if entry.tool.contract_hash() != hash {
-                return Err(TrustError::Changed(tool.clone()));
+            let definitions = catalog.definitions_of(tool);
+            if definitions.is_empty() {
+                return Err(TrustError::Unknown(tool.clone()));
             }
+            let mut definitions = definitions.iter();
+            let read = definitions.find(|entry| entry.tool.contract_hash() == hash);
+            let entry = read.ok_or_else(|| TrustError::Changed(tool.clone()))?;
             let before = inner.trusted.lock().tools.get(tool).cloned();
             let now = clock::now();
             let trusted = TrustedDefinition {
@@ -397,9 +399,11 @@ fn first_seen(
 ) -> Vec<(Arc<Tool>, TrustedDefinition)> {
     let now = clock::now();
     let mut counts = trusted.count_per_server();
+    let mut tools = HashSet::new();
     let new = definitions
         .iter()
-        .filter(|one| one.state == DefinitionState::New)
+        // Of a tool with several definitions, the one that most clients see comes first.
+        .filter(|one| one.state == DefinitionState::New && tools.insert(&one.tool.id))
         .filter(|one| {
             let count = counts.entry(one.tool.id.server.clone()).or_default();
             *count += 1;

@@ -65,6 +65,8 @@ pub(crate) use tasks::InterruptedTask;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_core::catalog::CatalogEntry;
+use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
@@ -242,13 +244,16 @@ impl Engine {
             };
         }
         let catalog = self.0.deps.registry.catalog();
-        let Some(entry) = catalog.tool(&request.tool) else {
+        let definitions = catalog.definitions_of(&request.tool);
+        if definitions.is_empty() {
             return Ok(edited);
-        };
-        let rules = self.0.rules.load();
-        if rules.tool_fingerprint(&entry.tool) != request.fingerprint {
-            return Err(DecideError::ToolChanged(request.alias.clone()));
         }
+        let rules = self.0.rules.load();
+        let is_called =
+            |entry: &&CatalogEntry| rules.tool_fingerprint(&entry.tool) == request.fingerprint;
+        let Some(entry) = definitions.iter().find(is_called) else {
+            return Err(DecideError::ToolChanged(request.alias.clone()));
+        };
         let Some(edited) = edited else {
             return Ok(None);
         };
@@ -266,6 +271,7 @@ impl Engine {
         filters: &Filters,
     ) -> Result<Arc<Scope>, CallError> {
         let catalog = self.0.deps.registry.catalog();
+        let catalog = catalog.for_client(filters.client.as_ref());
         let rules = self.0.rules.load();
         self.0.scope_cache.get(&rules, &catalog, caller, filters)
     }
@@ -277,6 +283,20 @@ impl Engine {
             .iter()
             .find(|server| server.name == name);
         found.cloned()
+    }
+
+    /// Returns the servers of which a request can see any part.
+    pub(crate) fn visible_servers(&self, caller: &Caller, filters: &Filters) -> Vec<ServerName> {
+        let rules = self.0.rules.load();
+        let Ok(principal) = rules.principal(caller) else {
+            return Vec::new();
+        };
+        let view = rules.access.view(principal, filters);
+        let names = rules.servers.keys();
+        names
+            .filter(|name| view.can_see_server(name))
+            .cloned()
+            .collect()
     }
 
     /// Returns whether a request can see any part of any server, whether or not that server is up.

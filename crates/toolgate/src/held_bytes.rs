@@ -136,6 +136,13 @@ impl Hold {
         counts.remove(&self.key, bytes);
     }
 
+    /// Returns whether half of a share is used up, so that what can be given up should be.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let counts = self.held.0.lock();
+        let of_key = counts.of_key(&self.key);
+        of_key > counts.share.max_per_key / 2 || counts.all > counts.share.max / 2
+    }
+
     /// Fails if a share has no room for further bytes.
     pub(crate) fn check_room(&self, bytes: usize) -> Result<(), HeldFull> {
         self.held.0.lock().check_room(&self.key, bytes)

@@ -8,12 +8,14 @@
 
 mod approval;
 mod batch;
+mod client_capabilities;
 mod client_requests;
 mod connection;
 mod endpoint;
 mod era_adapter;
 mod event_stream;
 mod event_streams;
+mod learnt_lists;
 mod legacy_client;
 mod list_changes;
 mod listen;
@@ -31,6 +33,7 @@ mod resource_subscriptions;
 mod resources;
 mod session;
 mod sessions;
+mod shared_logs;
 mod tasks;
 mod tool_pages;
 mod tools;

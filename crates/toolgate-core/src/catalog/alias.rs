@@ -41,6 +41,11 @@ impl AliasAllocator {
         }
     }
 
+    /// Reserves aliases that are in use already.
+    pub(super) fn take_all<'a>(&mut self, aliases: impl Iterator<Item = &'a Arc<str>>) {
+        self.taken.extend(aliases.cloned());
+    }
+
     /// Assigns one alias to each tool of a server, in order.
     pub(super) fn assign(
         &mut self,

@@ -195,6 +195,10 @@ impl ServerListing {
             ItemKind::Template => self.templates.clone_from(&previous.templates),
             ItemKind::Prompt => self.prompts.clone_from(&previous.prompts),
         }
+        let positions = previous.positions.iter();
+        let positions = positions.filter(|((listed, _), _)| *listed == kind);
+        self.positions
+            .extend(positions.map(|(key, position)| (key.clone(), *position)));
     }
 
     /// Finishes the listing: sorts all items and summarizes surplus problems.
@@ -276,6 +280,7 @@ impl PartialEq for ServerListing {
             && same(&self.prompts, &other.prompts)
             && self.problems == other.problems
             && self.failures == other.failures
+            && self.positions == other.positions
     }
 }
 

@@ -15,9 +15,9 @@ pub struct DefinitionReview {
 }
 
 /// Reviews of the definitions of many tools. They are bound to what was reviewed: a changed definition
-/// has no review.
+/// has no review, and a tool that has another definition for some clients has a review of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DefinitionReviews(HashMap<ToolId, (String, DefinitionReview)>);
+pub struct DefinitionReviews(HashMap<ToolId, Vec<(String, DefinitionReview)>>);
 
 impl DefinitionReview {
     pub const PASSED: Self = Self {
@@ -30,15 +30,16 @@ impl DefinitionReviews {
     /// Adds the review of the definition that a tool has.
     pub fn insert(&mut self, tool: &Tool, review: DefinitionReview) {
         let hash = tool.contract_hash().to_owned();
-        self.0.insert(tool.id.clone(), (hash, review));
+        let of_tool = self.0.entry(tool.id.clone()).or_default();
+        of_tool.retain(|(known, _)| *known != hash);
+        of_tool.push((hash, review));
     }
 
     /// Returns the review of the definition that a tool has.
     pub fn get(&self, tool: &Tool) -> DefinitionReview {
-        match self.0.get(&tool.id) {
-            Some((hash, review)) if hash == tool.contract_hash() => *review,
-            _ => DefinitionReview::default(),
-        }
+        let mut of_tool = self.0.get(&tool.id).into_iter().flatten();
+        let found = of_tool.find(|(hash, _)| hash == tool.contract_hash());
+        found.map(|(_, review)| *review).unwrap_or_default()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Filters that a request may send to narrow its scope.
 
-use crate::catalog::CatalogEntry;
+use crate::catalog::{CatalogEntry, ClientProfile};
 use crate::name::{ServerName, ToolId};
 use crate::nearest::find_nearest;
 use crate::pattern::{Glob, Selector, SelectorMode};
@@ -16,6 +16,8 @@ pub struct Filters {
     pub server: Option<ServerName>,
     /// Restricts the scope to a virtual server.
     pub virtual_server: Option<String>,
+    /// Selects what servers list for the clients of a profile.
+    pub client: Option<ClientProfile>,
 }
 
 /// Error returned for an ambiguous filter.

@@ -2,8 +2,9 @@
 //! lost connection as long as that may be back in time.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use tokio::time::timeout_at;
 use toolgate_core::name::ServerName;
 
 use super::entry::SupervisorHandle;
@@ -28,19 +29,23 @@ impl SupervisorHandle {
             busy,
         };
         let now = Instant::now();
-        let reconnect_by = now.checked_add(timeouts.reconnect.min(timeouts.slot));
-        let reconnect_by = reconnect_by.unwrap_or(now);
+        let reconnect_by = now.checked_add(timeouts.reconnect).unwrap_or(now);
+        let reconnect_by = reconnect_by.min(timeouts.deadline.into_std());
+        let mut start_wait = Duration::ZERO;
         loop {
             if self.is_reconnecting(reconnect_by) {
                 let _place = self.activity.wait_for_connection(owner).map_err(busy)?;
                 self.wait_reconnected(reconnect_by).await;
             }
+            let waiting = Instant::now();
             let up = self.wait_lane().await;
+            start_wait += waiting.elapsed();
             up.map_err(|status| ServerUnavailable {
                 server: server.clone(),
                 status,
             })?;
-            let acquired = tokio::time::timeout(timeouts.slot, self.activity.acquire(owner)).await;
+            let deadline = timeouts.deadline + start_wait;
+            let acquired = timeout_at(deadline, self.activity.acquire(owner)).await;
             let permit = acquired
                 .map_err(|_| busy(self.activity.busy_error(owner)))?
                 .map_err(busy)?;
@@ -49,6 +54,7 @@ impl SupervisorHandle {
                     lane: lane.clone(),
                     permit,
                     outdated: false,
+                    start_wait,
                     session_call: None,
                 });
             }
@@ -63,6 +69,7 @@ impl SupervisorHandle {
             lane,
             permit,
             outdated: false,
+            start_wait: Duration::ZERO,
             session_call: None,
         })
     }
@@ -84,7 +91,7 @@ impl SupervisorHandle {
             }
         };
         // The caller looks at the state in any case, so a timeout needs no handling.
-        let _ = tokio::time::timeout_at(deadline.into(), wait).await;
+        let _ = timeout_at(deadline.into(), wait).await;
     }
 
     /// Returns the lane, waking an idle server if needed.

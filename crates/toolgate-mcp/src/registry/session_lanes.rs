@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout_at;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -17,6 +18,7 @@ use toolgate_core::config::{CapacityLimits, PerSession, ServerConfig, ServerConn
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, AccessTimeouts, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
+use crate::Deadline;
 use crate::client_handler::SessionClient;
 use crate::fair_queue::{Owner, QueueLimits};
 use crate::handshake::Era;
@@ -86,6 +88,15 @@ struct LaneTurn {
     lane: CancellationToken,
 }
 
+/// Why a call goes to the lane of its client's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneNeed {
+    /// The server may ask the client there; the shared lane does if the session's is busy.
+    Optional,
+    /// The server offers what is called only to clients with these capabilities.
+    Required,
+}
+
 /// A session lane and a call on it.
 #[derive(Debug)]
 pub struct SessionLane {
@@ -143,6 +154,18 @@ impl LaneSlot {
             is_answered: false,
             lane: self.stop.clone(),
         }))
+    }
+
+    /// Waits for the turn of a call where only one may be in flight.
+    async fn take_turn(&self) -> Option<LaneTurn> {
+        let turns = Arc::clone(self.turns.as_ref()?);
+        // Never closed.
+        let permit = turns.acquire_owned().await.ok()?;
+        Some(LaneTurn {
+            _permit: permit,
+            is_answered: false,
+            lane: self.stop.clone(),
+        })
     }
 
     async fn close(&self) {
@@ -301,22 +324,24 @@ impl Registry {
         &self,
         key: &LaneKey,
         client: &SessionClient,
+        need: LaneNeed,
         timeouts: AccessTimeouts,
     ) -> Result<LaneAccess, AccessError> {
-        let started = Instant::now();
         let access = self.access(&key.server, &client.owner, timeouts).await?;
-        let within = timeouts.slot.saturating_sub(started.elapsed());
         if client.is_modern && access.lane.session().era == Era::Modern {
             return Ok(access);
         }
-        Ok(match self.session_lane(key, client, within).await? {
-            Some(SessionLane { lane, call }) => LaneAccess {
-                lane,
-                session_call: Some(call),
-                ..access
+        let deadline = timeouts.deadline + access.start_wait;
+        Ok(
+            match self.session_lane(key, client, need, deadline).await? {
+                Some(SessionLane { lane, call }) => LaneAccess {
+                    lane,
+                    session_call: Some(call),
+                    ..access
+                },
+                None => access,
             },
-            None => access,
-        })
+        )
     }
 
     /// Opens a replacement for a lost session lane.
@@ -324,7 +349,7 @@ impl Registry {
         &self,
         old: &Lane,
         client: &SessionClient,
-        within: Duration,
+        deadline: Deadline,
     ) -> Option<SessionLane> {
         let lost = |slot: &LaneSlot| {
             slot.lane
@@ -335,7 +360,8 @@ impl Registry {
             .lanes
             .remove_matching(|key, slot| key == old.key() && lost(slot));
         self.tasks.spawn(close_all(lost));
-        let lane = self.session_lane(old.key(), client, within).await;
+        let need = LaneNeed::Optional;
+        let lane = self.session_lane(old.key(), client, need, deadline).await;
         lane.ok().flatten()
     }
 
@@ -344,57 +370,77 @@ impl Registry {
         &self,
         key: &LaneKey,
         client: &SessionClient,
-        within: Duration,
+        need: LaneNeed,
+        deadline: Deadline,
     ) -> Result<Option<SessionLane>, AccessError> {
+        loop {
+            let Some(FoundSlot {
+                slot,
+                mut call,
+                replaced,
+            }) = self.find_slot(key, client, need)?
+            else {
+                return Ok(None);
+            };
+            if !replaced.is_empty() {
+                self.tasks.spawn(close_all(replaced));
+            }
+            let opening = slot
+                .lane
+                .get_or_try_init(|| self.open_session_lane(key, &slot, client));
+            let opened = tokio::select! {
+                opened = timeout_at(deadline, opening) => opened,
+                () = slot.stop.cancelled() => Ok(Err("the client's session has ended".to_owned())),
+            };
+            let late = || unavailable(key, "server did not respond in time".to_owned());
+            let lane = opened
+                .map_err(|_| late())?
+                .map_err(|reason| unavailable(key, reason))?;
+            match need {
+                // A call beside one that waits for an answer can do without being asked.
+                LaneNeed::Optional => match slot.try_take_turn() {
+                    Some(turn) => call.turn = turn,
+                    None => return Ok(None),
+                },
+                LaneNeed::Required => {
+                    let turn = timeout_at(deadline, slot.take_turn()).await;
+                    call.turn = turn.map_err(|_| late())?;
+                    // The call before was not answered, so the lane is closed.
+                    if slot.stop.is_cancelled() && !client.disconnected.is_cancelled() {
+                        continue;
+                    }
+                }
+            }
+            let lane = lane.clone();
+            return Ok(Some(SessionLane { lane, call }));
+        }
+    }
+
+    /// Returns the slot of a session's lane; `None` if the shared lane must be used.
+    fn find_slot(
+        &self,
+        key: &LaneKey,
+        client: &SessionClient,
+        need: LaneNeed,
+    ) -> Result<Option<FoundSlot>, AccessError> {
+        let is_required = need == LaneNeed::Required;
         let server = &|| {
             let entry = self.entry(&key.server)?;
-            let is_needed = client.can_answer_requests || !is_automatic(&entry.server);
+            let is_needed =
+                is_required || client.can_answer_requests || !is_automatic(&entry.server);
             (entry.has_session_lanes() && is_needed).then(|| Arc::clone(&entry.server))
         };
-        let found = match self.lanes.slot(key, client, server) {
+        let can_share = || !is_required && server().is_some_and(|server| is_automatic(&server));
+        match self.lanes.slot(key, client, server) {
             // The call can do without being asked.
-            Err(_) if server().is_some_and(|server| is_automatic(&server)) => return Ok(None),
-            found => found.map_err(AccessError::SessionLanes)?,
-        };
-        let Some(found) = found else {
+            Err(_) if can_share() => Ok(None),
+            Err(full) => Err(AccessError::SessionLanes(full)),
             // A disconnected client must not fall back to the shared lane: its call is pointless.
-            return if client.disconnected.is_cancelled() {
+            Ok(None) if client.disconnected.is_cancelled() => {
                 let reason = "the client's session has ended".to_owned();
                 Err(unavailable(key, reason).into())
-            } else {
-                Ok(None)
-            };
-        };
-        let FoundSlot {
-            slot,
-            mut call,
-            replaced,
-        } = found;
-        if !replaced.is_empty() {
-            self.tasks.spawn(close_all(replaced));
-        }
-        let opening = slot
-            .lane
-            .get_or_try_init(|| self.open_session_lane(key, &slot, client));
-        let opened = tokio::select! {
-            opened = tokio::time::timeout(within, opening) => opened,
-            () = slot.stop.cancelled() => Ok(Err("the client's session has ended".to_owned())),
-        };
-        match opened {
-            Ok(Ok(lane)) => {
-                // A call beside one that waits for an answer can do without being asked.
-                let Some(turn) = slot.try_take_turn() else {
-                    return Ok(None);
-                };
-                call.turn = turn;
-                let lane = lane.clone();
-                Ok(Some(SessionLane { lane, call }))
             }
-            Ok(Err(reason)) => Err(unavailable(key, reason).into()),
-            Err(_) => {
-                let reason = "server did not respond in time".to_owned();
-                Err(unavailable(key, reason).into())
-            }
+            Ok(found) => Ok(found),
         }
     }
 

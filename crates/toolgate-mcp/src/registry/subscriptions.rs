@@ -13,11 +13,12 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_core::name::ServerName;
 
 use super::{Entries, Registry};
+use crate::Deadline;
 use crate::client_handler::ClientHandler;
 use crate::fair_queue::Slot;
 use crate::handshake::Era;
@@ -25,8 +26,13 @@ use crate::jsonrpc::{Object, RpcError, RpcResult};
 use crate::lane::Lane;
 use crate::transport::RequestError;
 
+const LOG_MESSAGE: &str = "notifications/message";
 const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 const SUBSCRIPTION_ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+/// Maximum size of a log message, and number of those that wait to be read.
+const MAX_LOG_BYTES: usize = 64 * 1024;
+pub(super) const MAX_UNREAD_LOGS: usize = 256;
 
 /// Maximum number of distinct resources with subscribers.
 pub const MAX_SUBSCRIBED_RESOURCES: usize = 10_000;
@@ -86,10 +92,19 @@ pub enum SubscribeError {
     Refused,
 }
 
-/// Handles resource updates on the shared lane of one server.
+/// A log message of a server on its shared lane, which says nothing about the call that it belongs to.
+#[derive(Clone, Debug)]
+pub struct ServerLog {
+    pub server: ServerName,
+    /// The parameters of the notification.
+    pub params: Arc<RawValue>,
+}
+
+/// Handles what a server sends on its shared lane outside of calls: resource updates and log messages.
 #[derive(Debug)]
-pub(super) struct ResourceUpdateHandler {
+pub(super) struct SharedLaneHandler {
     pub(super) server: ServerName,
+    pub(super) logs: broadcast::Sender<ServerLog>,
     pub(super) subscriptions: Arc<UpstreamSubscriptions>,
 }
 
@@ -109,7 +124,7 @@ struct GrantedNotifications {
     resource_subscriptions: Vec<String>,
 }
 
-impl ClientHandler for ResourceUpdateHandler {
+impl ClientHandler for SharedLaneHandler {
     fn on_notification(&self, method: &str, params: Option<&RawValue>) {
         let Some(params) = params else { return };
         match method {
@@ -119,6 +134,11 @@ impl ClientHandler for ResourceUpdateHandler {
                         .notify(&self.server, &uri, &without_subscription_id(params));
                 }
             }
+            // Fails if nobody listens.
+            LOG_MESSAGE if params.get().len() <= MAX_LOG_BYTES => drop(self.logs.send(ServerLog {
+                server: self.server.clone(),
+                params: params.to_owned().into(),
+            })),
             SUBSCRIPTION_ACKNOWLEDGED => {
                 let params = serde_json::from_str::<AcknowledgedParams>(params.get());
                 let Ok(AcknowledgedParams { notifications }) = params else {
@@ -324,8 +344,9 @@ impl Registry {
         lane: &Lane,
         uri: &str,
         handler: Arc<dyn ClientHandler>,
-        within: Duration,
+        deadline: Deadline,
     ) -> Result<ResourceSubscription, SubscribeError> {
+        let within = deadline.saturating_duration_since(Deadline::now());
         let key = ResourceKey {
             server: lane.key().server.clone(),
             uri: uri.to_owned(),

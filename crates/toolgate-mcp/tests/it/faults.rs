@@ -4,7 +4,7 @@ use toolgate_mcp::ServerState;
 use toolgate_testkit::eventually;
 
 use crate::support::{
-    TIMEOUTS, WAIT_TIMEOUT, call, call_until_ok, check_concurrent_sums, server, start,
+    WAIT_TIMEOUT, call, call_until_ok, check_concurrent_sums, server, start, timeouts,
     start_settled, stdio_zoo, wait_for_state,
 };
 
@@ -101,7 +101,7 @@ async fn broken_servers_report_reasons_and_do_not_affect_others() {
         ServerState::Connecting
     );
     let mute = &server(&registry, "mute").server.name;
-    let error = registry.access(mute, &None, TIMEOUTS).await.unwrap_err();
+    let error = registry.access(mute, &None, timeouts()).await.unwrap_err();
     assert_eq!(error.to_string(), "server `mute` is connecting");
     registry.stop().await;
 }

@@ -20,16 +20,18 @@ use toolgate_mcp::lane::{ToolAnswer, UpstreamToolCall};
 use toolgate_mcp::registry::{AccessTimeouts, RegistryConfig, RegistryDependencies, RegistryEntry};
 use toolgate_mcp::task::TaskUse;
 use toolgate_mcp::transport::RequestError;
-use toolgate_mcp::{Environment, Registry, ServerState};
+use toolgate_mcp::{Deadline, Environment, Registry, ServerState};
 use toolgate_testkit::eventually;
 
 pub(crate) use toolgate_testkit::{WAIT_TIMEOUT, http_server, stdio_zoo};
 
-/// Calls wait for their turn, but not for lost connections.
-pub(crate) const TIMEOUTS: AccessTimeouts = AccessTimeouts {
-    slot: WAIT_TIMEOUT,
-    reconnect: Duration::ZERO,
-};
+/// Waits for slots, but not for lost connections.
+pub(crate) fn timeouts() -> AccessTimeouts {
+    AccessTimeouts {
+        deadline: Deadline::now() + WAIT_TIMEOUT,
+        reconnect: Duration::ZERO,
+    }
+}
 
 /// What a call sends besides its arguments.
 #[derive(Debug, Default)]
@@ -100,7 +102,7 @@ pub(crate) async fn call_with(
     let tool = tool(registry, name).ok_or_else(|| format!("`{name}` is not listed"))?;
     let arguments = RawValue::from_string(arguments.to_owned()).expect("JSON");
     let access = registry
-        .access(&tool.id.server, &None, TIMEOUTS)
+        .access(&tool.id.server, &None, timeouts())
         .await
         .map_err(|error| error.to_string())?;
     let call = UpstreamToolCall {

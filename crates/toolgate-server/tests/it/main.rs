@@ -26,6 +26,7 @@ mod caller;
 mod cli;
 mod cli_chat;
 mod cli_commands;
+mod client_lists;
 mod client_process;
 mod code_mode;
 mod config_changes;

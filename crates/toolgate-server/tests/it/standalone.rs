@@ -229,3 +229,25 @@ async fn second_gateway_is_refused_and_invalid_configuration_reported() {
     assert!(stdout.is_empty(), "{stdout}");
     assert!(stderr.contains("nonsense"), "{stderr}");
 }
+
+/// The only client gets the log messages of the process that it could share with others.
+#[tokio::test]
+async fn only_client_receives_log_messages_of_shared_processes() {
+    let folder = folder(&zoo("zoo", &["--notify-first"]));
+    let mut client = start(folder.path()).await;
+    let params = json!({"name": "zoo_add", "arguments": {"a": 20, "b": 22}});
+    // Messages that belong to no request are lost until the relay listens to them.
+    let mut log = None;
+    while log.is_none() {
+        let id = client.send_request("tools/call", params.clone()).await;
+        loop {
+            let message = client.next().await;
+            if message["method"] == "notifications/message" {
+                log = Some(message);
+            } else if message["id"] == id {
+                break;
+            }
+        }
+    }
+    assert_eq!(log.unwrap()["params"]["data"], "about to answer");
+}

@@ -43,6 +43,8 @@ pub(super) fn request_value(model_call: &ModelCall) -> Value {
         exclude_tools,
         server,
         virtual_server,
+        // Runs are no MCP clients.
+        client: _,
     } = &model_call.context.filters;
     json!({
         "body": model_call.body.as_str(),
@@ -114,6 +116,7 @@ fn read_request(record: &RunRecord, request: &Value) -> Option<(RequestContext, 
             exclude_tools,
             server: server.ok()?,
             virtual_server: stored.virtual_server,
+            client: None,
         },
         headers,
         ..RequestContext::default()

@@ -168,6 +168,8 @@ fn hash_context(filters: &Filters, headers: &[HeaderMap]) -> String {
         exclude_tools,
         server,
         virtual_server,
+        // A client may connect again in another way.
+        client: _,
     } = filters;
     let sorted = |headers: &HeaderMap| -> Value {
         let mut pairs: Vec<(&str, &[u8])> = headers

@@ -100,7 +100,8 @@ pub(super) fn review(input: &ReviewInput) -> Vec<ReviewedDefinition> {
         trusted.map_or(i64::MAX, |trusted| trusted.first_seen)
     };
     let mut reviewed = Vec::new();
-    for entry in catalog.tools() {
+    let conditional = catalog.conditional_tools();
+    for entry in catalog.tools().iter().chain(&conditional) {
         let tool = &entry.tool;
         let settings = settings.get(&tool.id.server).copied();
         let Some(settings) = settings.filter(|settings| !settings.is_off()) else {

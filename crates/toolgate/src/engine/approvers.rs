@@ -47,7 +47,8 @@ impl Engine {
         } else {
             let catalog = self.0.deps.registry.catalog();
             let view = rules.access.view(rules.principal(caller).ok()?, &filters);
-            let judgement = view.judge(catalog.tool(&request.tool)?.into())?;
+            let definitions = catalog.definitions_of(&request.tool);
+            let judgement = view.judge(definitions.first()?.into())?;
             judgement.decide(arguments.value())
         };
         // The scanner may ask about arguments that no rule asks about.

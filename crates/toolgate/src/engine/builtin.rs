@@ -14,6 +14,7 @@ use toolgate_llm::tools::OfferedTool;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
 
+use super::dispatch::TimeLimit;
 use super::item_request::ItemRequest;
 use super::result_store::{ResultChunk, ResultStore};
 use super::script::CodeTool;
@@ -382,6 +383,7 @@ impl Inner {
             item: ServerItem::Resource { server, uri },
             method: upstream.method,
             params: &params,
+            limit: TimeLimit::start(context.rules.server_timeout(server)),
         };
         let permit = self.authorize_item(&item_request, progress).await?;
         let record = &mut progress.attempt.record;

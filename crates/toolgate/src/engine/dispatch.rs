@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use serde_json::value::RawValue;
+use tokio::time::timeout_at;
 use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
@@ -13,12 +14,12 @@ use toolgate_mcp::fair_queue::Owner;
 use toolgate_mcp::lane::{ToolAnswer, UpstreamRequest, UpstreamTask, UpstreamToolCall as LaneCall};
 use toolgate_mcp::local::CallIdentity;
 use toolgate_mcp::registry::{
-    AccessError, AccessTimeouts, LaneAccess, Registry, ResourceSubscription, SessionCall,
+    AccessError, AccessTimeouts, LaneAccess, LaneNeed, Registry, ResourceSubscription, SessionCall,
     SessionLane, SubscribeError,
 };
 use toolgate_mcp::share::ShareFull;
 use toolgate_mcp::transport::RequestError;
-use toolgate_mcp::{Lane, LaneId, LaneKey, TraceContext};
+use toolgate_mcp::{Deadline, Lane, LaneId, LaneKey, TraceContext};
 
 use crate::call::{Arguments, CallError, ClientSession, LimitReached, RequestContext};
 use crate::metrics::{Bound, Metrics};
@@ -37,8 +38,8 @@ pub(super) struct Dispatch {
     pub(super) owner: Owner,
     /// Who makes the call, if the server runs in this process.
     pub(super) identity: Option<Arc<CallIdentity>>,
-    /// Bound on waiting for a slot and a connection, and on waiting for the response.
-    pub(super) timeout: Duration,
+    /// Bound on waiting for slots, a connection and the response together.
+    pub(super) limit: TimeLimit,
     /// Maximum time for a lost connection to be re-established.
     pub(super) reconnect_wait: Duration,
     /// Whether another server handles the call if this one is unavailable.
@@ -47,6 +48,13 @@ pub(super) struct Dispatch {
     pub(super) uses_session_lane: bool,
     /// Refuse to call the previously configured program while its replacement starts.
     pub(super) current_only: bool,
+}
+
+/// The time that a request may take, from the wait for its first slot to the response of the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeLimit {
+    timeout: Duration,
+    pub(super) deadline: Deadline,
 }
 
 /// A server's response to a tool call.
@@ -74,16 +82,17 @@ impl Dispatch {
     /// Waits for a connection to the server and a slot on it.
     pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
         let server = &self.tool.id.server;
-        let session = self.lane_session();
-        let timeouts = AccessTimeouts {
-            slot: self.timeout,
-            reconnect: if self.has_fallback {
+        let wanted = WantedLane {
+            server,
+            session: self.lane_session(),
+            need: self.lane_need(),
+            reconnect_wait: if self.has_fallback {
                 Duration::ZERO
             } else {
                 self.reconnect_wait
             },
         };
-        let access = acquire_lane(&self.registry, server, session, &self.owner, timeouts).await?;
+        let access = acquire_lane(&self.registry, wanted, &self.owner, self.limit).await?;
         if access.outdated && self.current_only {
             return Err(CallError::Reconfiguring(server.clone()));
         }
@@ -96,6 +105,17 @@ impl Dispatch {
         session.filter(|_| self.uses_session_lane)
     }
 
+    /// Returns whether the server offers the tool only to clients like this one.
+    fn lane_need(&self) -> LaneNeed {
+        let catalog = self.registry.catalog();
+        let common = catalog.tool(&self.tool.id);
+        if common.is_some_and(|common| common.tool.hash == self.tool.hash) {
+            LaneNeed::Optional
+        } else {
+            LaneNeed::Required
+        }
+    }
+
     /// Sends the call over a lane and waits for the response.
     pub(super) async fn send(
         mut self,
@@ -106,8 +126,8 @@ impl Dispatch {
         let (server, session) = (&self.tool.id.server, self.lane_session());
         let _in_flight = self.metrics.start_call(server.as_str());
         let started = Instant::now();
-        let wait = ResponseWait::new(&self.request, &access.lane, self.timeout);
-        let mut timeout = wait.timeout;
+        let wait = ResponseWait::new(&self.request, &access, self.limit);
+        let mut timeout = wait.limit.timeout;
         let answer = tokio::select! {
             answer = wait.run(self.call_tool(access.lane.clone(), &trace)) => answer,
             () = session_ended(session) => return Err(CallError::Cancelled),
@@ -201,17 +221,18 @@ impl Dispatch {
     /// Waits for the connection that replaces a lost one. A session lane is replaced by another lane
     /// of the same session.
     async fn replacement_lane(&self, lost: &Lane) -> Option<(Lane, Option<SessionCall>)> {
+        let deadline = Deadline::now() + self.reconnect_wait;
         match (&lost.key().lane, &self.request.session) {
             (LaneId::Session(_), Some(session)) => {
                 let client = &session.client;
                 let next = self
                     .registry
-                    .session_lane_after(lost, client, self.reconnect_wait)
+                    .session_lane_after(lost, client, deadline)
                     .await;
                 next.map(|SessionLane { lane, call }| (lane, Some(call)))
             }
             _ => {
-                let next = self.registry.lane_after(lost, self.reconnect_wait).await;
+                let next = self.registry.lane_after(lost, deadline).await;
                 next.map(|lane| (lane, None))
             }
         }
@@ -250,21 +271,40 @@ pub(super) async fn follow_task(
     }
 }
 
+impl TimeLimit {
+    /// Starts to count the time of a request.
+    pub(super) fn start(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            deadline: Deadline::now() + timeout,
+        }
+    }
+
+    /// Adds time that does not count.
+    fn extend_by(self, time: Duration) -> Self {
+        Self {
+            deadline: self.deadline + time,
+            ..self
+        }
+    }
+}
+
 /// A bounded wait for a server's response.
 pub(super) struct ResponseWait {
-    timeout: Duration,
+    limit: TimeLimit,
     handler: Option<Arc<dyn ClientHandler>>,
 }
 
 impl ResponseWait {
     /// The wait is longer where the server may ask the client's user.
-    pub(super) fn new(request: &RequestContext, lane: &Lane, timeout: Duration) -> Self {
-        let may_ask = request.may_prompt_user() && lane.key().lane != LaneId::Shared;
+    pub(super) fn new(request: &RequestContext, access: &LaneAccess, limit: TimeLimit) -> Self {
+        let may_ask = request.may_prompt_user() && access.lane.key().lane != LaneId::Shared;
+        let limit = limit.extend_by(access.start_wait);
         Self {
-            timeout: if may_ask {
-                timeout.max(INTERACTIVE_TIMEOUT)
+            limit: if may_ask {
+                TimeLimit::start(limit.timeout.max(INTERACTIVE_TIMEOUT))
             } else {
-                timeout
+                limit
             },
             handler: request.client_handler.clone().filter(|_| may_ask),
         }
@@ -272,10 +312,10 @@ impl ResponseWait {
 
     /// Returns `None` if the time is over and no question waits for the client's answer. Questions
     /// have a timeout of their own.
-    async fn run<T>(self, response: impl Future<Output = T>) -> Option<T> {
+    async fn run<T>(mut self, response: impl Future<Output = T>) -> Option<T> {
         let mut response = std::pin::pin!(response);
         loop {
-            if let Ok(response) = tokio::time::timeout(self.timeout, &mut response).await {
+            if let Ok(response) = timeout_at(self.limit.deadline, &mut response).await {
                 return Some(response);
             }
             if !self
@@ -285,25 +325,47 @@ impl ResponseWait {
             {
                 return None;
             }
+            self.limit = TimeLimit::start(self.limit.timeout);
         }
     }
+}
+
+/// The lane that a request wants.
+#[derive(Clone, Copy)]
+pub(super) struct WantedLane<'a> {
+    pub(super) server: &'a ServerName,
+    /// The client's session, if the server has lanes for single sessions.
+    pub(super) session: Option<&'a ClientSession>,
+    pub(super) need: LaneNeed,
+    /// Maximum time for a lost connection to be re-established.
+    pub(super) reconnect_wait: Duration,
 }
 
 /// Acquires a slot on the client's session lane if a session is given, otherwise on the shared lane.
 pub(super) async fn acquire_lane(
     registry: &Registry,
-    server: &ServerName,
-    session: Option<&ClientSession>,
+    wanted: WantedLane<'_>,
     owner: &Owner,
-    timeouts: AccessTimeouts,
+    limit: TimeLimit,
 ) -> Result<LaneAccess, CallError> {
+    let WantedLane {
+        server,
+        session,
+        need,
+        reconnect_wait,
+    } = wanted;
+    let timeouts = AccessTimeouts {
+        deadline: limit.deadline,
+        reconnect: reconnect_wait,
+    };
     let access = match session {
         Some(session) => {
             let key = LaneKey {
                 server: server.clone(),
                 lane: LaneId::Session(session.id.clone()),
             };
-            Box::pin(registry.session_access(&key, &session.client, timeouts)).await
+            let client = &session.client;
+            Box::pin(registry.session_access(&key, client, need, timeouts)).await
         }
         None => registry.access(server, owner, timeouts).await,
     };
@@ -347,10 +409,10 @@ pub(super) async fn subscribe_resource(
     lane: &Lane,
     uri: &str,
     handler: Arc<dyn ClientHandler>,
-    within: Duration,
+    limit: TimeLimit,
 ) -> Result<ResourceSubscription, CallError> {
     let server = &lane.key().server;
-    let subscription = registry.subscribe_resource(lane, uri, handler, within);
+    let subscription = registry.subscribe_resource(lane, uri, handler, limit.deadline);
     subscription.await.map_err(|error| match error {
         SubscribeError::Server(cause) => CallError::Server {
             server: server.clone(),
@@ -376,7 +438,7 @@ pub(super) async fn send_request(
 ) -> Result<Box<RawValue>, CallError> {
     let (lane, method) = (access.lane.clone(), upstream.method);
     let server = &lane.key().server;
-    let timeout = wait.timeout;
+    let timeout = wait.limit.timeout;
     let answer = tokio::select! {
         answer = wait.run(lane.send_resolving_input(upstream)) => answer,
         () = session_ended(session) => return Err(CallError::Cancelled),
@@ -397,5 +459,32 @@ pub(super) async fn send_request(
             },
             after: timeout,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn response_must_arrive_before_the_deadline_of_the_whole_call() {
+        let second = Duration::from_secs(1);
+        let limit = TimeLimit::start(10 * second);
+        let wait = || ResponseWait {
+            limit,
+            handler: None,
+        };
+        // The call waited for a slot and a connection.
+        tokio::time::sleep(8 * second).await;
+        let answer = wait().run(tokio::time::sleep(second)).await;
+        assert!(answer.is_some());
+        let answer = wait().run(tokio::time::sleep(5 * second)).await;
+        assert!(answer.is_none(), "13 seconds after the start");
+        let extended = ResponseWait {
+            limit: limit.extend_by(5 * second),
+            handler: None,
+        };
+        let answer = extended.run(tokio::time::sleep(4 * second)).await;
+        assert!(answer.is_some(), "starting the server does not count");
     }
 }

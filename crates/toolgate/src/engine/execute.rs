@@ -133,8 +133,9 @@ impl Inner {
                 rules.limits.check_rate(&target)?;
             }
         }
-        let catalog = self.deps.registry.catalog();
         let filters = &call.request.filters;
+        let catalog = self.deps.registry.catalog();
+        let catalog = catalog.for_client(filters.client.as_ref());
         let scope = self.scope_cache.get(&rules, &catalog, &caller, filters)?;
         Ok(CallContext {
             caller,

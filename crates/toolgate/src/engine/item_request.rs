@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use toolgate_core::Catalog;
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::policy::{Decision, ServerItem, Verdict};
 use toolgate_mcp::fair_queue::Slot;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::{AccessTimeouts, LaneAccess};
+use toolgate_mcp::registry::{LaneAccess, LaneNeed};
 use tracing::Span;
 
-use super::dispatch::ResponseWait;
+use super::dispatch::{ResponseWait, TimeLimit, WantedLane};
 use super::limits::LimitTarget;
 use super::rules::{Rules, describe_item};
 use super::{CallProgress, Inner, dispatch};
@@ -30,6 +31,7 @@ pub(super) struct ItemRequest<'a> {
     pub(super) item: ServerItem<'a>,
     pub(super) method: &'static str,
     pub(super) params: &'a Object,
+    pub(super) limit: TimeLimit,
 }
 
 /// Permission to send a request; holds the concurrency slot of the caller's key.
@@ -45,6 +47,17 @@ impl ItemRequest<'_> {
             tool: ToolName::new(self.method),
         }
     }
+}
+
+/// Returns the definition of a resource or prompt in its server's list, if it has one there.
+fn listed_definition<'a>(catalog: &'a Catalog, item: ServerItem<'_>) -> Option<&'a str> {
+    let listing = catalog.listing(item.server())?;
+    let (items, key) = match item {
+        ServerItem::Resource { uri, .. } => (&listing.resources, uri),
+        ServerItem::Prompt { name, .. } => (&listing.prompts, name),
+    };
+    let listed = items.iter().find(|listed| listed.key == key);
+    listed.map(|listed| listed.definition.get())
 }
 
 impl Inner {
@@ -72,8 +85,8 @@ impl Inner {
         let slot = match caller.key() {
             Some(key) => {
                 let key = LimitTarget::Key(Arc::clone(key));
-                let timeout = rules.server_timeout(item.server());
-                rules.limits.acquire_slot(&key, &None, timeout).await?
+                let deadline = request.limit.deadline;
+                rules.limits.acquire_slot(&key, &None, deadline).await?
             }
             None => None,
         };
@@ -94,15 +107,30 @@ impl Inner {
     ) -> Result<LaneAccess, CallError> {
         progress.attempt.open().await?;
         let server = request.item.server();
-        let timeouts = AccessTimeouts {
-            slot: request.rules.server_timeout(server),
-            reconnect: request.rules.reconnect_wait(server),
-        };
         let registry = &self.deps.registry;
         let owner = request.caller.share_owner().cloned();
-        let access = dispatch::acquire_lane(registry, server, session, &owner, timeouts).await?;
+        let wanted = WantedLane {
+            server,
+            session,
+            need: self.lane_need(request),
+            reconnect_wait: request.rules.reconnect_wait(server),
+        };
+        let access = dispatch::acquire_lane(registry, wanted, &owner, request.limit).await?;
         progress.mark_sent(&request.tool_id());
         Ok(access)
+    }
+
+    /// Returns whether the server lists the item only for clients like this one.
+    fn lane_need(&self, request: &ItemRequest<'_>) -> LaneNeed {
+        let common = self.deps.registry.catalog();
+        let seen = common.for_client(request.context.filters.client.as_ref());
+        let seen = listed_definition(&seen, request.item);
+        let common = listed_definition(&common, request.item);
+        if seen.is_none() || seen == common {
+            LaneNeed::Optional
+        } else {
+            LaneNeed::Required
+        }
     }
 
     /// Sends a permitted request to its server.
@@ -129,7 +157,7 @@ impl Inner {
             log_level: context.log_level,
             ..upstream
         };
-        let wait = ResponseWait::new(context, &access.lane, rules.server_timeout(server));
+        let wait = ResponseWait::new(context, &access, request.limit);
         let answer = dispatch::send_request(access, session, upstream, wait).await;
         if answer.as_ref().is_err_and(CallError::is_not_sent) {
             progress.mark_unsent(&request.tool_id());
@@ -189,7 +217,7 @@ impl Inner {
             alias: describe_item(item),
             digest: arguments.digest(),
             arguments: arguments.raw().to_owned(),
-            fingerprint: self.item_fingerprint(rules, item),
+            fingerprint: self.item_fingerprint(request),
             rule: decision.decided_by.to_string(),
             from: ApprovalOrigin {
                 caller: caller.key().map(|key| key.to_string()),
@@ -206,12 +234,14 @@ impl Inner {
     }
 
     /// Returns the fingerprint with which approvals are bound to one resource or prompt.
-    fn item_fingerprint(&self, rules: &Rules, item: ServerItem<'_>) -> ToolFingerprint {
+    fn item_fingerprint(&self, request: &ItemRequest<'_>) -> ToolFingerprint {
+        let ItemRequest { rules, item, .. } = *request;
+        let client = request.context.filters.client.as_ref();
         let server_rules = rules.servers.get(item.server());
         let definition = match item {
             ServerItem::Resource { uri, .. } => format!("resource {}", sha256_hex(uri)),
             ServerItem::Prompt { server, name } => {
-                let catalog = self.deps.registry.catalog();
+                let catalog = self.deps.registry.catalog().for_client(client);
                 let mut prompts = catalog.listing(server).into_iter().flat_map(|l| &l.prompts);
                 let prompt = prompts.find(|prompt| prompt.key == name);
                 let definition = prompt.map_or("", |prompt| prompt.definition.get());

@@ -15,6 +15,7 @@ use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::plural::count;
 use toolgate_core::rate::{Budget, Rate};
+use toolgate_mcp::Deadline;
 use toolgate_mcp::fair_queue::{FairQueue, Owner, QueueLimits, Slot};
 
 use super::spending::{self, Spending};
@@ -231,17 +232,18 @@ impl CallLimits {
         }
     }
 
-    /// Acquires a concurrency slot for a call of `owner`, queueing for one unless the queue is full.
+    /// Acquires a concurrency slot for a call of `owner`, queueing for one until the deadline unless
+    /// the queue is full.
     pub(super) async fn acquire_slot(
         &self,
         target: &LimitTarget,
         owner: &Owner,
-        within: Duration,
+        deadline: Deadline,
     ) -> Result<Option<Slot>, CallError> {
         let Some(concurrency) = self.concurrency.get(target) else {
             return Ok(None);
         };
-        match tokio::time::timeout(within, concurrency.acquire(owner)).await {
+        match tokio::time::timeout_at(deadline, concurrency.acquire(owner)).await {
             Ok(Ok(slot)) => Ok(Some(slot)),
             Ok(Err(_)) | Err(_) => Err(CallError::Limited {
                 limit: target.concurrency_limit(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toolgate_core::config::RunLimits;
 use toolgate_core::rate::Budget;
+use toolgate_mcp::Deadline;
 use toolgate_mcp::fair_queue::Slot;
 
 use super::Inner;
@@ -43,7 +44,7 @@ impl<'a> ModelLimits<'a> {
         }
         let slot = rules
             .limits
-            .acquire_slot(&target, &None, MODEL_SLOT_TIMEOUT)
+            .acquire_slot(&target, &None, Deadline::now() + MODEL_SLOT_TIMEOUT)
             .await?;
         Ok(ModelSlot(slot))
     }

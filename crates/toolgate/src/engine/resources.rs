@@ -15,6 +15,7 @@ use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::{MAX_SUBSCRIBED_RESOURCES, ResourceSubscription};
 use tracing::Span;
 
+use super::dispatch::TimeLimit;
 use super::item_request::ItemRequest;
 use super::limits::LimitTarget;
 use super::rules::Rules;
@@ -81,6 +82,7 @@ impl<'a> Resources<'a> {
             item,
             method: upstream.method,
             params: &upstream.params.clone(),
+            limit: TimeLimit::start(rules.server_timeout(item.server())),
         };
         let answer = async {
             check_key_rate(&rules, caller)?;
@@ -116,6 +118,7 @@ impl<'a> Resources<'a> {
             item,
             method,
             params: &Object::new().text("uri", uri),
+            limit: TimeLimit::start(rules.server_timeout(server)),
         };
         let answer = async {
             check_key_rate(&rules, caller)?;
@@ -126,9 +129,9 @@ impl<'a> Resources<'a> {
                 .prepare_to_send(&request, None, &mut progress)
                 .await?;
             let registry = &self.0.deps.registry;
-            let timeout = rules.server_timeout(server);
+            let limit = request.limit;
             let answer =
-                dispatch::subscribe_resource(registry, &access.lane, uri, handler, timeout).await;
+                dispatch::subscribe_resource(registry, &access.lane, uri, handler, limit).await;
             // A limit is checked before anything is sent.
             let is_unsent = |error: &CallError| {
                 error.is_not_sent() || matches!(error, CallError::Limited { .. })

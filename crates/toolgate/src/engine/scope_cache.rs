@@ -59,7 +59,11 @@ impl ScopeCache {
             rules: rules.generation,
             catalog: catalog.generation(),
             caller: caller.key().cloned(),
-            filters: filters.clone(),
+            filters: Filters {
+                // Clients for which servers list nothing else share the scope.
+                client: catalog.profile().cloned(),
+                ..filters.clone()
+            },
         };
         if let Some(scope) = self.0.get(&key) {
             return Ok(scope);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
+use toolgate_core::Catalog;
 use toolgate_core::config::ServerConnection;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
@@ -12,7 +13,7 @@ use toolgate_mcp::large::run_large;
 use toolgate_mcp::local::CallIdentity;
 
 use super::authorize::AuthorizedCall;
-use super::dispatch::{Dispatch, ServerResponse};
+use super::dispatch::{Dispatch, ServerResponse, TimeLimit};
 use super::limits::LimitTarget;
 use super::output_schema;
 use super::result_cache::CacheKey;
@@ -33,21 +34,22 @@ impl Inner {
         &self,
         context: &CallContext,
         id: &ToolId,
+        limit: TimeLimit,
     ) -> Result<Vec<Slot>, CallError> {
         let CallContext { rules, caller, .. } = context;
         rules
             .limits
             .check_rate(&LimitTarget::Server(id.server.clone()))?;
         rules.limits.check_rate(&LimitTarget::Tool(id.clone()))?;
-        let timeout = rules.tool_timeout(id);
+        let deadline = limit.deadline;
         let mut slots = Vec::new();
         if let Some(key) = caller.key() {
             let key = LimitTarget::Key(Arc::clone(key));
-            slots.extend(rules.limits.acquire_slot(&key, &None, timeout).await?);
+            slots.extend(rules.limits.acquire_slot(&key, &None, deadline).await?);
         }
         let tool = LimitTarget::Tool(id.clone());
         let owner = caller.share_owner().cloned();
-        slots.extend(rules.limits.acquire_slot(&tool, &owner, timeout).await?);
+        slots.extend(rules.limits.acquire_slot(&tool, &owner, deadline).await?);
         Ok(slots)
     }
 
@@ -60,7 +62,7 @@ impl Inner {
     ) -> Result<(), CallError> {
         let tool = &authorized.target.entry.tool;
         if authorized.needed_approval
-            && let Some(now) = self.deps.registry.catalog().tool(&tool.id)
+            && let Some(now) = self.current_catalog(context).tool(&tool.id)
             && now.tool.contract_hash() != tool.contract_hash()
         {
             let alias = authorized.target.entry.alias.to_string();
@@ -80,6 +82,12 @@ impl Inner {
                 authorized.target.entry.alias.to_string(),
             )),
         }
+    }
+
+    /// Returns the catalog as the caller's client sees it now.
+    fn current_catalog(&self, context: &CallContext) -> Arc<Catalog> {
+        let client = context.call.request.filters.client.as_ref();
+        self.deps.registry.catalog().for_client(client)
     }
 
     /// Charges the price of a call to the budget of the caller's key.
@@ -129,7 +137,8 @@ impl Inner {
         if let Some(requested) = &authorized.target.fallback_for {
             tracing::info!(tool = %requested, instead = %id, "routing tool call to the fallback server");
         }
-        let _slots = self.acquire_slots(context, id).await?;
+        let limit = TimeLimit::start(rules.tool_timeout(id));
+        let _slots = self.acquire_slots(context, id, limit).await?;
         self.recheck_rules(context, &authorized)?;
         let AuthorizedCall {
             target,
@@ -148,7 +157,7 @@ impl Inner {
             identity: call_identity(context, id),
             arguments,
             tool: Arc::clone(&target.entry.tool),
-            timeout: rules.tool_timeout(id),
+            limit,
             reconnect_wait: rules.reconnect_wait(&id.server),
             has_fallback: rules.has_fallback(&id.server),
             uses_session_lane: rules.has_session_lanes(&id.server),

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::client_handler::SessionClient;
 use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::{ProbeResult, RegistryEntry};
+use toolgate_mcp::registry::{ProbeResult, RegistryEntry, ServerLog};
 use toolgate_mcp::sandbox::SandboxReport;
+use toolgate_mcp::share::ShareFull;
 use toolgate_mcp::{LocalServer, ProcessUsage};
 
 use super::{Inner, LocalServerOptions, StartError};
@@ -82,6 +85,42 @@ impl<'a> Servers<'a> {
     /// Returns whether a request can see any part of any server, whether or not that server is up.
     pub(crate) fn has_visible(self, caller: &Caller, filters: &Filters) -> bool {
         self.0.engine.can_see_any_server(caller, filters)
+    }
+
+    /// Makes sure that the catalog has what servers list for a client, as far as they answer in time.
+    /// Returns an error if too many clients with other capabilities are served.
+    pub(crate) async fn learn_client_lists(
+        self,
+        caller: &Caller,
+        filters: &Filters,
+        client: &SessionClient,
+    ) -> Result<(), ShareFull> {
+        let Some(profile) = &filters.client else {
+            return Ok(());
+        };
+        let servers = self.0.engine.visible_servers(caller, filters);
+        let registry = &self.0.registry;
+        registry.learn_client_lists(profile, client, &servers).await
+    }
+
+    /// Returns whether the catalog has what servers list for a client.
+    pub(crate) fn knows_client_lists(
+        self,
+        caller: &Caller,
+        filters: &Filters,
+        client: &SessionClient,
+    ) -> bool {
+        filters.client.as_ref().is_none_or(|profile| {
+            let servers = self.0.engine.visible_servers(caller, filters);
+            self.0
+                .registry
+                .knows_client_lists(profile, client, &servers)
+        })
+    }
+
+    /// Subscribes to the log messages of servers on their shared lanes.
+    pub(crate) fn subscribe_logs(self) -> broadcast::Receiver<ServerLog> {
+        self.0.registry.subscribe_logs()
     }
 
     /// Closes the lanes of a client session.

@@ -18,6 +18,7 @@ use toolgate_mcp::jsonrpc::{INVALID_REQUEST, PARSE_ERROR, RpcError, RpcResult};
 use toolgate_mcp::task;
 
 use super::Server;
+use super::client_capabilities::MAX_CAPABILITIES_BYTES;
 use super::endpoint::McpEndpoint;
 use super::event_stream::StreamEvent;
 use super::list_changes::ListChanges;
@@ -25,9 +26,7 @@ use super::listen::ListenStream;
 use super::message::{Message, RequestMessage};
 use super::message_queue::{MessageReceiver, message_queue};
 use super::meta::{RawMeta, RepeatedParts};
-use super::method::{
-    ClientNotification, INITIALIZE, LISTEN, MAX_CAPABILITIES_BYTES, Method, RequestedNotifications,
-};
+use super::method::{ClientNotification, INITIALIZE, LISTEN, Method, RequestedNotifications};
 use super::reply::{PendingReply, Reply, Streaming, error_status};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
@@ -131,8 +130,12 @@ impl Connection {
         let (gateway, caller) = (self.server.gateway().clone(), self.caller.clone());
         let filters = self.endpoint.narrow(Filters::default());
         let initialized = client.initialized.clone();
+        let opened = Arc::downgrade(&client);
         let changes = stream::once(async move {
             initialized.cancelled().await;
+            let opened = opened.upgrade();
+            let session = opened.as_ref().and_then(|client| client.session.get());
+            let filters = session.map_or(filters, |session| session.owner.filters.clone());
             ListChanges::new(gateway, caller, filters)
         });
         let changes = changes.flat_map(ListChanges::into_messages);
@@ -402,7 +405,9 @@ fn start_answer(
     in_flight: Option<ActiveGuard>,
     streaming: Streaming,
 ) -> Received {
-    if let Method::ListTools { cursor } = &method {
+    if let Method::ListTools { cursor } = &method
+        && handler.knows_lists()
+    {
         return Received::Replied(match handler.list_tools(cursor.as_deref()) {
             Ok(page) => Reply::tool_page(id, page),
             Err(error) => Reply::error(200, id, error),

@@ -6,8 +6,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::clean::json::bound_text;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
-use toolgate_mcp::handshake::LATEST_LEGACY_VERSION;
+use toolgate_mcp::extensions::Extensions;
+use toolgate_mcp::handshake::{LATEST_LEGACY_VERSION, UpstreamSession};
 use toolgate_mcp::jsonrpc::Object;
+use toolgate_mcp::task;
 
 use super::era_adapter::server_info;
 use super::meta::SUPPORTED_VERSIONS;
@@ -25,10 +27,9 @@ const CODE_MODE_INSTRUCTIONS: &str = " Tools of some servers are called from scr
 const MAX_SERVER_INSTRUCTIONS_BYTES: usize = 2 * 1024;
 const MAX_INSTRUCTIONS_BYTES: usize = 16 * 1024;
 
-/// Capabilities in both eras. The two forms of tasks follow.
+/// Capabilities in both eras. Tasks are an extension in the modern one.
 const CAPABILITIES: &str = r#""tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}"#;
 const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
-const TASKS_EXTENSION: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
 
 /// The part of the gateway that a client connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,7 @@ impl McpEndpoint {
         } else {
             format!("{{{CAPABILITIES}}}")
         };
+        let capabilities = self.extensions(gateway, caller).replace_in(&capabilities);
         let result = Object::new()
             .text("protocolVersion", version)
             .raw("capabilities", &capabilities)
@@ -103,11 +105,30 @@ impl McpEndpoint {
     pub(super) fn discover_result(&self, gateway: &Gateway, caller: &Caller) -> Box<RawValue> {
         let versions =
             to_raw_value(&SUPPORTED_VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
-        let result = Object::new().raw("supportedVersions", &versions).raw(
-            "capabilities",
-            &format!("{{{CAPABILITIES},{TASKS_EXTENSION}}}"),
-        );
+        let extensions = self.extensions(gateway, caller).with(task::EXTENSION);
+        let capabilities = extensions.replace_in(&format!("{{{CAPABILITIES}}}"));
+        let result = Object::new()
+            .raw("supportedVersions", &versions)
+            .raw("capabilities", &capabilities);
         to_raw(&self.append_instructions(result, gateway, caller))
+    }
+
+    /// Returns the extensions that servers declare: the only server, or all that have tools for the caller.
+    fn extensions(&self, gateway: &Gateway, caller: &Caller) -> Extensions {
+        match self {
+            Self::Server(name) => server_session(gateway, name)
+                .map(|session| session.extensions)
+                .unwrap_or_default(),
+            Self::All | Self::Virtual(_) => {
+                let servers = servers_with_tools(gateway, caller, &self.narrow(Filters::default()));
+                let sessions = servers
+                    .iter()
+                    .filter_map(|name| server_session(gateway, name));
+                sessions.fold(Extensions::default(), |joined, session| {
+                    joined.join(&session.extensions)
+                })
+            }
+        }
     }
 
     fn append_instructions(&self, object: Object, gateway: &Gateway, caller: &Caller) -> Object {
@@ -145,14 +166,7 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
     if scope.has_code_mode_tools() {
         text.push_str(CODE_MODE_INSTRUCTIONS);
     }
-    let mut servers: Vec<&ServerName> = scope
-        .tools()
-        .map(|(entry, _)| &entry.tool.id.server)
-        .collect();
-    servers.dedup();
-    servers.sort();
-    servers.dedup();
-    for name in servers {
+    for name in &servers_with_tools(gateway, caller, &Filters::default()) {
         let Some(mut instructions) = server_instructions(gateway, name) else {
             continue;
         };
@@ -169,8 +183,26 @@ fn all_instructions(gateway: &Gateway, caller: &Caller) -> String {
     text
 }
 
+/// Returns the servers that have tools for a request, ordered by name.
+fn servers_with_tools(gateway: &Gateway, caller: &Caller, filters: &Filters) -> Vec<ServerName> {
+    let Ok(scope) = gateway.scope(caller, filters) else {
+        return Vec::new();
+    };
+    let tools = scope.tools();
+    let mut servers: Vec<&ServerName> = tools.map(|(entry, _)| &entry.tool.id.server).collect();
+    servers.dedup();
+    servers.sort();
+    servers.dedup();
+    servers.into_iter().cloned().collect()
+}
+
 fn server_instructions(gateway: &Gateway, name: &ServerName) -> Option<String> {
+    server_session(gateway, name)?.instructions
+}
+
+/// Returns how a server introduced itself, if it ever was connected.
+fn server_session(gateway: &Gateway, name: &ServerName) -> Option<UpstreamSession> {
     let entries = gateway.servers().list();
     let entry = entries.iter().find(|entry| entry.server.name == *name)?;
-    entry.status().session.as_ref()?.instructions.clone()
+    entry.status().session.clone()
 }

@@ -208,6 +208,11 @@ impl EventStream {
         self.state.lock().kept_bytes()
     }
 
+    /// Returns whether so much memory is held for the client's key that less should be kept.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.memory.is_crowded()
+    }
+
     /// Returns whether the client stopped to read some time ago.
     pub(super) fn is_abandoned(&self, timeout: Duration) -> bool {
         match self.state.lock().presence {

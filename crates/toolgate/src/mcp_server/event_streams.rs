@@ -14,8 +14,9 @@ use super::event_stream::{EventId, EventStream, StreamEvent};
 use super::reply::PendingReply;
 use crate::held_bytes::Hold;
 
-/// Maximum size of the answers that are kept for a client that may have lost them.
-const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
+/// Size of the answers that are always kept for a client that may have lost them. Further ones are kept
+/// until half of the memory is used that may be held for the client's key, or for all.
+const MIN_KEPT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum number of requests that go on although their client has left.
 const MAX_LEFT_REQUESTS: usize = 8;
@@ -106,16 +107,23 @@ impl EventStreams {
         let kept = table.streams.iter();
         let kept = kept.filter(|(_, stream)| stream.events.is_complete());
         let (mut bytes, mut has_newer) = (0, false);
-        let mut forgotten = Vec::new();
+        let mut candidates = Vec::new();
         for (number, stream) in kept.rev() {
             bytes += stream.events.kept_bytes();
-            if bytes > MAX_KEPT_BYTES && has_newer && !stream.events.is_read() {
-                forgotten.push(*number);
+            if bytes > MIN_KEPT_BYTES && has_newer && !stream.events.is_read() {
+                candidates.push(*number);
             }
             has_newer = true;
         }
-        for number in forgotten {
-            table.streams.remove(&number);
+        for number in candidates.into_iter().rev() {
+            let streams = &mut table.streams;
+            // Forgetting an older one may have been enough.
+            if streams
+                .get(&number)
+                .is_some_and(|stream| stream.events.is_crowded())
+            {
+                streams.remove(&number);
+            }
         }
     }
 }
@@ -176,24 +184,31 @@ mod tests {
 
     /// A client that lost its answer cannot repeat the request, so the newest is kept whatever its size.
     #[test]
-    fn newest_answer_is_kept_and_older_ones_are_forgotten_if_they_are_large() {
+    fn answers_are_kept_until_half_of_the_share_of_the_key_is_used() {
+        let size = 2 * MIN_KEPT_BYTES;
         let held = HeldBytes::new(Share {
             max: usize::MAX,
-            max_per_key: usize::MAX,
+            max_per_key: 5 * size,
         });
         let streams = EventStreams::default();
         let answer = || {
             let (stream, _) = streams.open(held.hold(None), &CancellationToken::new());
             drop(stream.read(None, false));
-            stream.complete(Some("x".repeat(2 * MAX_KEPT_BYTES)));
+            stream.complete(Some("x".repeat(size)));
             streams.forget_oldest();
         };
+        let is_kept = |id: &str| streams.resume(EventId::parse(id).unwrap()).is_some();
         answer();
-        assert_eq!(held.of_key(None), 2 * MAX_KEPT_BYTES);
-        assert!(streams.resume(EventId::parse("1-0").unwrap()).is_some());
         answer();
-        assert!(streams.resume(EventId::parse("1-0").unwrap()).is_none());
-        assert!(streams.resume(EventId::parse("2-0").unwrap()).is_some());
-        assert_eq!(held.of_key(None), 2 * MAX_KEPT_BYTES, "of one answer");
+        assert_eq!(held.of_key(None), 2 * size);
+        assert!(is_kept("1-0") && is_kept("2-0"));
+        answer();
+        assert!(!is_kept("1-0") && is_kept("2-0") && is_kept("3-0"));
+        assert_eq!(held.of_key(None), 2 * size, "less than half of the share");
+        let body = held.hold(None);
+        body.grow(5 * size);
+        answer();
+        assert!(!is_kept("3-0") && is_kept("4-0"), "the newest");
+        assert_eq!(held.of_key(None), 6 * size);
     }
 }

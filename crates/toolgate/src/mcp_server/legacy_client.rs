@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
+use toolgate_core::catalog::ClientProfile;
 use toolgate_mcp::client_handler::{ClientHandler, LogLevel, SessionClient};
 use toolgate_mcp::jsonrpc::{self, Object, RpcResult};
 use toolgate_mcp::lane::UpstreamRequest;
@@ -143,22 +144,28 @@ impl LegacyClient {
             .request_on_session_lanes(&self.id, &request);
     }
 
-    /// Returns the session presented to servers, if the client needs its own lanes: because servers
-    /// can send it requests, or because it has set a log level.
+    /// Returns the profile of the client's capabilities.
+    pub(super) fn profile(&self) -> Option<&ClientProfile> {
+        self.initialize.capabilities.profile.as_ref()
+    }
+
+    /// Returns the session presented to servers, if the client needs its own lanes: because it has
+    /// capabilities, or because it has set a log level.
     pub(super) fn client_session(&self) -> Option<ClientSession> {
         let log_level = self.log_level();
-        if !self.initialize.can_answer_requests && log_level.is_none() {
+        if self.profile().is_none() && log_level.is_none() {
             return None;
         }
+        let capabilities = &self.initialize.capabilities;
         let handler: Arc<dyn ClientHandler> = Arc::<SessionNotifier>::clone(&self.notifier);
         Some(ClientSession {
             id: self.id.clone(),
             client: SessionClient {
                 owner: self.share_owner.clone(),
-                capabilities: Arc::clone(&self.initialize.capabilities),
+                capabilities: Arc::clone(&capabilities.declared),
                 handler,
                 log_level,
-                can_answer_requests: self.initialize.can_answer_requests,
+                can_answer_requests: capabilities.can_answer_requests(),
                 is_modern: false,
                 disconnected: self.disconnected.clone(),
             },

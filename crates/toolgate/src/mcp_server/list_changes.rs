@@ -27,7 +27,7 @@ struct ListHashes {
 
 impl ListHashes {
     fn compute(gateway: &Gateway, caller: &Caller, filters: &Filters) -> Self {
-        let catalog = gateway.catalog();
+        let catalog = gateway.catalog().for_client(filters.client.as_ref());
         let mut tools = DefaultHasher::new();
         if let Ok(scope) = gateway.scope(caller, filters) {
             for (entry, _) in scope.tools() {

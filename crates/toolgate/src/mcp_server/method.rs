@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,6 +9,7 @@ use toolgate_mcp::client_handler::LogLevel;
 use toolgate_mcp::handshake::{Era, LATEST_LEGACY_VERSION, LEGACY_VERSIONS};
 use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError};
 
+use super::client_capabilities::{ClientCapabilities, MAX_CAPABILITIES_BYTES};
 use super::era_adapter::Caching;
 use super::tasks::TaskWish;
 use crate::call::{Arguments, ArgumentsError};
@@ -51,18 +51,12 @@ pub(super) enum ClientNotification<'a> {
     RootsChanged,
 }
 
-/// Maximum size of the capabilities that a legacy client declares, which are kept with its session.
-pub(super) const MAX_CAPABILITIES_BYTES: usize = 8 * 1024;
-
 /// The parameters of a client's `initialize`.
 #[derive(Clone, Debug)]
 pub(super) struct InitializeRequest {
     /// The negotiated protocol version.
     pub(super) version: &'static str,
-    /// The capabilities to declare to servers, as JSON.
-    pub(super) capabilities: Arc<str>,
-    /// Whether the client declares a capability that lets servers send it requests.
-    pub(super) can_answer_requests: bool,
+    pub(super) capabilities: ClientCapabilities,
 }
 
 #[derive(Debug)]
@@ -233,6 +227,17 @@ impl Method {
         }
     }
 
+    /// Returns whether the result is a list of what servers offer.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(
+            self,
+            Self::ListTools { .. }
+                | Self::ListResources { .. }
+                | Self::ListTemplates { .. }
+                | Self::ListPrompts { .. }
+        )
+    }
+
     /// Returns how modern clients may cache the result.
     pub(super) fn caching(&self) -> Caching {
         match self {
@@ -282,14 +287,12 @@ impl InitializeRequest {
             );
             return Err(RpcError::new(INVALID_PARAMS, message));
         }
-        let declared: HashMap<String, &RawValue> = serde_json::from_str(capabilities)
+        // Names and texts are copied, because they may contain escapes.
+        let _: HashMap<String, &RawValue> = serde_json::from_str(capabilities)
             .map_err(|error| RpcError::new(INVALID_PARAMS, format!("`capabilities`: {error}")))?;
         Ok(Self {
             version: known.unwrap_or(LATEST_LEGACY_VERSION),
-            capabilities: capabilities.into(),
-            can_answer_requests: ["elicitation", "sampling", "roots"]
-                .iter()
-                .any(|name| declared.contains_key(*name)),
+            capabilities: ClientCapabilities::parse(capabilities, Era::Legacy),
         })
     }
 }

@@ -38,7 +38,11 @@ impl ClientHandler for RequestNotifier {
     fn on_notification(&self, method: &str, params: Option<&RawValue>) {
         let message = match (method, &self.progress_token, params) {
             (PROGRESS, Some(token), Some(params)) => progress_notification(params, token),
-            ("notifications/message", ..) if self.forwards_log(params) => {
+            ("notifications/message", ..)
+                if self
+                    .min_log_level
+                    .is_some_and(|min| forwards_log(min, params)) =>
+            {
                 jsonrpc::raw_notification(method, params)
             }
             _ => return,
@@ -55,17 +59,14 @@ impl ClientHandler for RequestNotifier {
     }
 }
 
-impl RequestNotifier {
-    /// Returns whether a log message is forwarded. Messages with an unknown level are.
-    fn forwards_log(&self, params: Option<&RawValue>) -> bool {
-        #[derive(Deserialize)]
-        struct Message {
-            level: LogLevel,
-        }
-        let message = params.and_then(|params| serde_json::from_str(params.get()).ok());
-        self.min_log_level
-            .is_some_and(|min| message.is_none_or(|Message { level }| level >= min))
+/// Returns whether a log message has at least this level. Messages with an unknown level count as such.
+pub(super) fn forwards_log(min_level: LogLevel, params: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Message {
+        level: LogLevel,
     }
+    let message = params.and_then(|params| serde_json::from_str(params.get()).ok());
+    message.is_none_or(|Message { level }| level >= min_level)
 }
 
 /// Encodes a progress notification with the client's own token.

@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +24,8 @@ use toolgate_mcp::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError, Rp
 
 pub(super) use held::HeldRequests;
 
-use super::method::{MAX_CAPABILITIES_BYTES, Method};
+use super::client_capabilities::ClientCapabilities;
+use super::method::Method;
 use super::notifier::RequestNotifier;
 use super::request::{ClientInput, RequestHandler};
 use super::to_raw;
@@ -103,11 +103,11 @@ struct UnaskableClient;
 impl Asking {
     /// Returns how the client of a request can be asked; `None` if it cannot.
     pub(super) fn new(
-        capabilities: &str,
+        capabilities: &ClientCapabilities,
         notifier: RequestNotifier,
     ) -> Result<Self, RequestNotifier> {
-        let methods = askable_methods(capabilities);
-        if methods.is_empty() || capabilities.len() > MAX_CAPABILITIES_BYTES {
+        let methods = capabilities.askable_methods.clone();
+        if methods.is_empty() {
             return Err(notifier);
         }
         let (sender, questions) = mpsc::channel(MAX_QUESTIONS);
@@ -124,53 +124,31 @@ impl Asking {
     }
 }
 
-/// Returns the requests of servers that a client with these capabilities can answer.
-fn askable_methods(capabilities: &str) -> Vec<&'static str> {
-    if capabilities == "{}" {
-        return Vec::new();
-    }
-    let declared: HashMap<String, &RawValue> =
-        serde_json::from_str(capabilities).unwrap_or_default();
-    let methods = [
-        ("elicitation", "elicitation/create"),
-        ("sampling", "sampling/createMessage"),
-        ("roots", "roots/list"),
-    ];
-    let declared = methods
-        .into_iter()
-        .filter(|(capability, _)| declared.contains_key(*capability));
-    declared.map(|(_, method)| method).collect()
-}
-
 /// Returns the session that legacy servers have with a modern client: one for each caller and set of
-/// capabilities.
-pub(super) fn modern_session(caller: &Caller, capabilities: &Arc<str>) -> ClientSession {
+/// capabilities. A client without capabilities needs none.
+pub(super) fn modern_session(
+    caller: &Caller,
+    capabilities: &ClientCapabilities,
+) -> Option<ClientSession> {
+    let profile = capabilities.profile.as_ref()?;
     let key = caller.key();
-    let digest = sha256_hex(canonical_json(capabilities));
-    let id = format!("modern:{}:{digest}", key.map_or("", |key| &**key));
-    ClientSession {
+    let id = format!(
+        "modern:{}:{}",
+        key.map_or("", |key| &**key),
+        profile.as_str()
+    );
+    Some(ClientSession {
         id,
         client: SessionClient {
             owner: caller.share_owner().cloned(),
-            capabilities: Arc::clone(capabilities),
+            capabilities: Arc::clone(&capabilities.declared),
             handler: Arc::new(UnaskableClient),
             log_level: None,
-            can_answer_requests: true,
+            can_answer_requests: capabilities.can_answer_requests(),
             is_modern: true,
             disconnected: CancellationToken::new(),
         },
-    }
-}
-
-/// Returns the same text for capabilities that differ only in white space, order or notation.
-fn canonical_json(capabilities: &str) -> String {
-    match serde_json::from_str::<Value>(capabilities) {
-        Ok(mut value) => {
-            value.sort_all_objects();
-            value.to_string()
-        }
-        Err(_) => capabilities.to_owned(),
-    }
+    })
 }
 
 impl RequestHandler {

@@ -14,6 +14,7 @@ use toolgate_mcp::task::TaskUse;
 use toolgate_mcp::transport::RequestError;
 
 use super::Server;
+use super::client_capabilities::ClientCapabilities;
 use super::client_requests::MessageSender;
 use super::connection::Connection;
 use super::endpoint::McpEndpoint;
@@ -45,6 +46,8 @@ pub(super) struct RequestHandler {
     pub(super) asking: Option<Asking>,
     /// The client's progress token.
     pub(super) progress_token: Option<Box<RawValue>>,
+    /// Whether a modern client declares the extension for tasks.
+    pub(super) declares_tasks: bool,
 }
 
 /// A modern client's responses to an earlier input request, with the state that it was sent.
@@ -75,7 +78,7 @@ impl RequestHandler {
             client_requests: None,
             min_log_level: log_level,
         };
-        let capabilities: Arc<str> = capabilities.get().into();
+        let capabilities = ClientCapabilities::parse(capabilities.get(), Era::Modern);
         // At the endpoint of a single server, its own refusal tells the client what it needs.
         let tasks = if connection.endpoint.single_server().is_some() {
             TaskUse::ReportMissing
@@ -90,13 +93,12 @@ impl RequestHandler {
                 }
                 Err(notifier) => (None, Arc::new(notifier)),
             };
-        let caller = &connection.caller;
-        let session = asking
-            .is_some()
-            .then(|| modern_session(caller, &capabilities));
+        let session = modern_session(&connection.caller, &capabilities);
+        let mut context = context;
+        context.filters.client = capabilities.profile;
         let client = ModernClient {
             has_state: input.as_ref().is_some_and(|input| input.state.is_some()),
-            capabilities,
+            capabilities: capabilities.declared,
             input: input
                 .as_ref()
                 .map_or_else(Object::new, ClientInput::to_object),
@@ -116,6 +118,7 @@ impl RequestHandler {
             session: None,
             input,
             asking,
+            declares_tasks: capabilities.declares_tasks,
             ..Self::new(connection, context)
         }
     }
@@ -137,6 +140,8 @@ impl RequestHandler {
             // A client that has not set a level gets all messages.
             min_log_level: Some(client.log_level().unwrap_or(LogLevel::Debug)),
         };
+        let mut context = context;
+        context.filters.client = client.profile().cloned();
         let context = RequestContext {
             meta: meta.forwarded,
             trace: meta.trace,
@@ -163,6 +168,7 @@ impl RequestHandler {
             input: None,
             asking: None,
             progress_token: None,
+            declares_tasks: false,
         }
     }
 
@@ -178,6 +184,7 @@ impl RequestHandler {
             input: None,
             asking: None,
             progress_token: None,
+            declares_tasks: false,
         }
     }
 
@@ -185,8 +192,16 @@ impl RequestHandler {
     /// future small.
     pub(super) async fn answer(&self, method: Method) -> RpcResult {
         let caching = method.caching();
+        if method.is_list() {
+            Box::pin(self.learn_lists()).await;
+        }
         let result = match method {
-            Method::CallTool(params) => self.call_tool(params).await,
+            Method::CallTool(params) => {
+                if self.may_learn_tool(&params.name) {
+                    Box::pin(self.learn_lists()).await;
+                }
+                self.call_tool(params).await
+            }
             Method::ListTools { cursor } => {
                 // Pages are cached in their final form.
                 return self.list_tools(cursor.as_deref()).map(|page| page.to_raw());

@@ -98,7 +98,7 @@ impl RequestHandler {
         servers: &[ServerName],
         view: &AccessView<'_>,
     ) -> Vec<(String, Box<RawValue>)> {
-        let catalog = self.gateway().catalog();
+        let catalog = self.catalog();
         let mut items: Vec<(String, Box<RawValue>)> = Vec::new();
         for server in servers {
             let Some(server_listing) = catalog.listing(server) else {
@@ -137,7 +137,7 @@ impl RequestHandler {
         if self.endpoint.single_server().is_some() {
             return Ok(result);
         }
-        let catalog = self.gateway().catalog();
+        let catalog = self.catalog();
         Ok(map_items(&result, "contents", |content| {
             let content = qualify_uri_member(content, &server);
             let is_listed = |uri: &str| names::is_listed_resource(&catalog, &server, uri);

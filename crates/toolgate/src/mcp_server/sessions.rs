@@ -165,6 +165,14 @@ impl Sessions {
         }
     }
 
+    /// Returns the only session, if there is just one.
+    pub(super) fn only_one(&self) -> Option<Arc<Session>> {
+        let open = self.open.lock();
+        let mut sessions = open.values();
+        let first = sessions.next()?;
+        sessions.next().is_none().then(|| Arc::clone(first))
+    }
+
     fn list(&self) -> Vec<Arc<Session>> {
         self.open.lock().values().cloned().collect()
     }

@@ -49,7 +49,7 @@ impl RequestHandler {
     /// Returns the tools of a scope for the client's era, each with the key that it is sorted by: its name
     /// at this endpoint, or its position in the list of the only server.
     fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, Cow<'a, RawValue>)> {
-        let catalog = self.gateway().catalog();
+        let catalog = scope.catalog();
         let task_servers = self.modern_task_servers();
         let adapt =
             |tool: &Tool, definition| self.adapt_definition(tool, definition, &task_servers);
@@ -72,7 +72,7 @@ impl RequestHandler {
                 };
                 let tools = scope.direct_tools().map(|(entry, _)| {
                     let server = &entry.tool.id.server;
-                    let is_listed = |uri: &str| names::is_listed_resource(&catalog, server, uri);
+                    let is_listed = |uri: &str| names::is_listed_resource(catalog, server, uri);
                     let definition = qualify_meta(entry.aliased_definition(), server, &is_listed);
                     (entry.alias.to_string(), adapt(&entry.tool, definition))
                 });
@@ -147,7 +147,7 @@ impl RequestHandler {
         if self.endpoint.single_server().is_some() {
             return raw;
         }
-        let catalog = self.gateway().catalog();
+        let catalog = self.catalog();
         let is_listed = |uri: &str| names::is_listed_resource(&catalog, &tool.server, uri);
         let raw = match qualify_meta(&raw, &tool.server, &is_listed) {
             Cow::Owned(qualified) => qualified,

@@ -46,6 +46,8 @@ pub enum Bound {
     Subscriptions,
     /// Size of the capabilities that a client declares.
     Capabilities,
+    /// Sets of capabilities of clients for which servers are asked what they list, in all and of one key.
+    ClientLists,
     /// Concurrent agent runs.
     Runs,
     /// Concurrent agent runs of one key.
@@ -99,7 +101,7 @@ struct LoggedBound {
 }
 
 impl Bound {
-    const ALL: [Self; 31] = [
+    const ALL: [Self; 32] = [
         Self::Connections,
         Self::ConnectionsPerPeer,
         Self::ConnectionsPerKey,
@@ -115,6 +117,7 @@ impl Bound {
         Self::SessionConnectionsPerKey,
         Self::Subscriptions,
         Self::Capabilities,
+        Self::ClientLists,
         Self::Runs,
         Self::RunsPerKey,
         Self::Tasks,
@@ -151,6 +154,7 @@ impl Bound {
             Self::SessionConnectionsPerKey => "session_connections_per_key",
             Self::Subscriptions => "subscriptions",
             Self::Capabilities => "capabilities",
+            Self::ClientLists => "client_lists",
             Self::Runs => "runs",
             Self::RunsPerKey => "runs_per_key",
             Self::Tasks => "tasks",
@@ -199,6 +203,7 @@ impl Bound {
             Self::BodySize
             | Self::Subscriptions
             | Self::Capabilities
+            | Self::ClientLists
             | Self::LargeArguments
             | Self::JsonDepth
             | Self::Notifications

@@ -71,7 +71,7 @@ impl Fixture {
         let (style, names) = (self.style, self.config.server_names());
         let catalog = Catalog::build(1, style, &names, listings.collect());
         Self {
-            catalog: Arc::new(catalog.with_reviews(reviews)),
+            catalog: Arc::new(catalog.with_reviews(&Arc::new(reviews.clone()))),
             ..self.clone()
         }
     }

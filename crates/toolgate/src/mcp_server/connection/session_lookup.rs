@@ -27,8 +27,9 @@ impl Connection {
         &self,
         id: &RawValue,
         initialize: InitializeRequest,
-        filters: Filters,
+        mut filters: Filters,
     ) -> Reply {
+        filters.client = initialize.capabilities.profile.clone();
         let owner = SessionOwner {
             endpoint: self.endpoint.clone(),
             caller: self.caller.clone(),

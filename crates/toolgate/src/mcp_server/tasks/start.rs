@@ -62,13 +62,8 @@ impl RequestHandler {
         match self.era {
             Era::Legacy => params.task,
             // A modern client has no say in it.
-            Era::Modern => self.declares_tasks().then(TaskWish::default),
+            Era::Modern => self.declares_tasks.then(TaskWish::default),
         }
-    }
-
-    fn declares_tasks(&self) -> bool {
-        let client = self.context.modern_client.as_ref();
-        client.is_some_and(|client| task::is_declared_by_client(&client.capabilities))
     }
 
     async fn follow(mut self, method: Method, wish: TaskWish) -> RpcResult {
