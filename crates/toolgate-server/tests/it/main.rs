@@ -21,6 +21,7 @@ mod audit;
 mod audit_cli;
 mod auth_failures;
 mod caller;
+mod claude_code;
 mod cli;
 mod cli_chat;
 mod client_process;
