@@ -7,6 +7,7 @@ PYTHON_ENVS := tests/env/python tests/env/models
 NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
 PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
+FASTMCP_ENV_STAMP := tests/env/python/.venv-fastmcp/.installed
 CLAUDE_ENV_STAMP := tests/env/claude/node_modules/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 BROWSER := tests/env/browser/node_modules/.browser.json
@@ -129,7 +130,7 @@ profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call
 	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
 		--binary "$(TARGET_DIR)/profile/dist/toolgate" $(if $(TOOL),--tool $(TOOL))
 
-test-env: system-packages $(NODE_ENV_STAMPS) $(BROWSER) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(CLAUDE_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
+test-env: system-packages $(NODE_ENV_STAMPS) $(BROWSER) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(FASTMCP_ENV_STAMP) $(CLAUDE_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
 
 # Reports an optional component that is missing: a note on a laptop, a failure in CI.
 missing = { echo "$(if $(filter true,$(CI)),ERROR,NOTE): $(1)"; $(if $(filter true,$(CI)),exit 1,true); }
@@ -157,6 +158,11 @@ $(PYTHON_ENV_STAMPS): %/.venv/.installed: %/requirements.txt
 $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
 	python3 -m venv tests/env/python/.venv1
 	tests/env/python/.venv1/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(FASTMCP_ENV_STAMP): tests/env/python/requirements-fastmcp.txt
+	python3 -m venv tests/env/python/.venv-fastmcp
+	tests/env/python/.venv-fastmcp/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 $(DEMO_ENV)/node_modules/.installed: $(DEMO_ENV)/package.json $(DEMO_ENV)/package-lock.json
@@ -189,4 +195,4 @@ $(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/en
 
 clean: ## Remove all build output and installed test environments
 	cargo clean
-	rm -rf web/node_modules web/dist web/build $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/claude/node_modules tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv
+	rm -rf web/node_modules web/dist web/build $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/python/.venv-fastmcp tests/env/claude/node_modules tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv
