@@ -7,6 +7,8 @@ PYTHON_ENVS := tests/env/python tests/env/models
 NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
 PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
+FASTMCP_ENV_STAMP := tests/env/python/.venv-fastmcp/.installed
+CLAUDE_ENV_STAMP := tests/env/claude/node_modules/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 BROWSER := tests/env/browser/node_modules/.browser.json
 DEMO_ENV := examples/demo/servers
@@ -129,7 +131,7 @@ profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call
 	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
 		--binary "$(TARGET_DIR)/profile/dist/toolgate" $(if $(TOOL),--tool $(TOOL))
 
-test-env: system-packages $(NODE_ENV_STAMPS) $(BROWSER) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
+test-env: system-packages $(NODE_ENV_STAMPS) $(BROWSER) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(FASTMCP_ENV_STAMP) $(CLAUDE_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
 
 # Reports an optional component that is missing: a note on a laptop, a failure in CI.
 missing = { echo "$(if $(filter true,$(CI)),ERROR,NOTE): $(1)"; $(if $(filter true,$(CI)),exit 1,true); }
@@ -159,6 +161,11 @@ $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
 	tests/env/python/.venv1/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
+$(FASTMCP_ENV_STAMP): tests/env/python/requirements-fastmcp.txt
+	python3 -m venv tests/env/python/.venv-fastmcp
+	tests/env/python/.venv-fastmcp/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 $(DEMO_ENV)/node_modules/.installed: $(DEMO_ENV)/package.json $(DEMO_ENV)/package-lock.json
 	@echo "Installing an MCP server from npm (files) …"
 	@cd $(DEMO_ENV) && npm ci --no-audit --no-fund
@@ -169,6 +176,13 @@ $(DEMO_ENV)/.venv/.installed: $(DEMO_ENV)/requirements.txt
 	@python3 -m venv $(DEMO_ENV)/.venv
 	@$(DEMO_ENV)/.venv/bin/pip install --disable-pip-version-check -r $<
 	@touch $@
+
+# Claude Code, 355 MB, which is only published for some platforms.
+$(CLAUDE_ENV_STAMP): tests/env/claude/package.json tests/env/claude/package-lock.json
+	@rm -f $@
+	@echo "Installing Claude Code (355 MB) …"
+	@{ cd tests/env/claude && npm ci --no-audit --no-fund --ignore-scripts && touch node_modules/.installed; } \
+	|| $(call missing,Claude Code cannot be installed (tests/env/claude): its test is skipped.)
 
 # A real model of 127 MB, which does not run on every platform.
 $(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/env/llm/smollm2-tools.jinja
@@ -182,4 +196,4 @@ $(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/en
 
 clean: ## Remove all build output and installed test environments
 	cargo clean
-	rm -rf web/node_modules web/dist web/build $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv
+	rm -rf web/node_modules web/dist web/build $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/python/.venv-fastmcp tests/env/claude/node_modules tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv

@@ -17,10 +17,28 @@ pub struct ConformanceReport {
     pub passed: BTreeSet<String>,
     /// Required scenarios that failed.
     pub failed: BTreeSet<String>,
-    /// Other scenarios that passed with at least one check.
-    pub unscored: BTreeSet<String>,
+    /// All scenarios in the order of the suite, also those that do not count.
+    pub scenarios: Vec<Scenario>,
     /// The summary that the suite printed.
     pub summary: String,
+}
+
+/// A scenario and its outcome.
+#[derive(Debug)]
+pub struct Scenario {
+    pub name: String,
+    pub outcome: ScenarioOutcome,
+    /// Whether the revision requires the scenario.
+    pub is_required: bool,
+}
+
+/// Outcome of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScenarioOutcome {
+    Passed,
+    Failed,
+    /// No check ran: the suite accepts that.
+    Unchecked,
 }
 
 /// Runs the scenarios that a protocol revision requires of a server.
@@ -56,33 +74,35 @@ fn parse_summary(summary: &str) -> ConformanceReport {
         .lines()
         .filter_map(|line| line.trim_start().split(' ').nth(1))
         .collect();
-    let (mut passed, mut failed) = (BTreeSet::new(), BTreeSet::new());
-    let mut unscored_passed = BTreeSet::new();
-    for line in scored.lines() {
+    let scenarios = scored.lines().filter_map(|line| {
         let succeeded = line.strip_prefix("✓ ");
         let scenario = succeeded.or_else(|| line.strip_prefix("✗ "));
-        let Some((name, checks)) = scenario.and_then(|scenario| scenario.split_once(": ")) else {
-            continue;
+        let (name, checks) = scenario?.split_once(": ")?;
+        let outcome = match succeeded {
+            Some(_) if checks.starts_with("0 passed") => ScenarioOutcome::Unchecked,
+            Some(_) => ScenarioOutcome::Passed,
+            None => ScenarioOutcome::Failed,
         };
-        // The suite accepts a scenario without a single check; we count it as failed.
-        let succeeded = succeeded.is_some() && !checks.starts_with("0 passed");
-        if unscored.contains(name) {
-            if succeeded {
-                unscored_passed.insert(name.to_owned());
-            }
-            continue;
-        }
-        if succeeded {
-            passed.insert(name.to_owned());
-        } else {
-            failed.insert(name.to_owned());
-        }
-    }
+        Some(Scenario {
+            name: name.to_owned(),
+            outcome,
+            is_required: !unscored.contains(name),
+        })
+    });
+    let scenarios: Vec<Scenario> = scenarios.collect();
+    // The suite accepts a scenario without a single check; we count it as failed.
+    let required = scenarios.iter().filter(|scenario| scenario.is_required);
+    let (passed, failed): (Vec<_>, Vec<_>) =
+        required.partition(|scenario| scenario.outcome == ScenarioOutcome::Passed);
+    let names = |scenarios: Vec<&Scenario>| {
+        let names = scenarios.iter().map(|scenario| scenario.name.clone());
+        names.collect()
+    };
     ConformanceReport {
-        passed,
-        failed,
-        unscored: unscored_passed,
+        passed: names(passed),
+        failed: names(failed),
         summary: summary.to_owned(),
+        scenarios,
     }
 }
 

@@ -8,6 +8,7 @@ mod limited_child;
 mod outbox;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use child::{ChildProcess, ShutdownCause};
 use limited_child::LimitedChild;
@@ -33,6 +34,9 @@ use crate::line::{LineReader, MessageLine};
 use crate::processes::{ServerProcesses, Supervisors};
 
 pub use child::{ChildCommand, LauncherCall, SpawnError};
+
+/// Maximum time to write the notifications that are queued when the transport is closed.
+const FLUSH_GRACE_PERIOD: Duration = Duration::from_millis(250);
 
 /// A running child process and its pending requests.
 #[derive(Debug)]
@@ -95,7 +99,7 @@ impl StdioTransport {
         };
         let reader = read_messages(pipes.stdout, router, outbox.clone());
         let mut stderr = tasks.spawn(capture_stderr(pipes.stderr, tail.clone()));
-        let mut writer = tasks.spawn(write_messages(pipes.stdin, outbox.clone(), stop.clone()));
+        let mut writer = tasks.spawn(write_messages(pipes.stdin, outbox.clone()));
         let mut child = LimitedChild {
             child,
             memory: command.memory.clone(),
@@ -111,6 +115,9 @@ impl StdioTransport {
                 () = stop.cancelled() => {}
             }
             outbox.close();
+            if stop.is_cancelled() {
+                let _ = tokio::time::timeout(FLUSH_GRACE_PERIOD, &mut writer).await;
+            }
             // Closes the child's stdin, which asks it to exit.
             writer.abort();
             let cause = if stop.is_cancelled() {
@@ -206,13 +213,9 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-async fn write_messages(stdin: ChildStdin, outbox: Outbox, stop: CancellationToken) {
+async fn write_messages(stdin: ChildStdin, outbox: Outbox) {
     let mut stdin = BufWriter::new(stdin);
-    loop {
-        let message = tokio::select! {
-            message = outbox.next() => message,
-            () = stop.cancelled() => return,
-        };
+    while let Some(message) = outbox.next().await {
         // Messages that are already queued share one flush.
         let mut written = write_line(&mut stdin, &message).await;
         drop(message);

@@ -37,13 +37,22 @@ fn definitions() -> BTreeMap<String, Definitions> {
     serde_json::from_str(include_str!("malformed.json")).unwrap()
 }
 
+/// Returns the number of definitions in each list that clients can use.
+pub(crate) fn usable_definitions() -> BTreeMap<String, usize> {
+    let counts = definitions().into_iter().map(|(list, definitions)| {
+        let count = definitions.valid.len() + definitions.repaired.len();
+        (list, count)
+    });
+    counts.collect()
+}
+
 fn key(definition: &RawValue, member: &str) -> String {
     let value: Value = serde_json::from_str(definition.get()).unwrap();
     value[member].as_str().unwrap().to_owned()
 }
 
 /// Writes the definitions to a file for the zoo: malformed ones before, between and after valid ones.
-fn write_definitions(file: &Path) {
+pub(crate) fn write_definitions(file: &Path) {
     let mut members = Vec::new();
     let mut results = serde_json::Map::new();
     for (list, member) in LISTS {

@@ -1,5 +1,5 @@
-//! Optional parts of the test environment: the browser and the small model. Without one, its tests are
-//! skipped on a laptop and fail in CI.
+//! Optional parts of the test environment: the browser, the small model and Claude Code. Without one, its
+//! tests are skipped on a laptop and fail in CI.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OptionalComponent {
     Browser,
+    ClaudeCode,
     Model,
 }
 
@@ -17,6 +18,7 @@ impl OptionalComponent {
     pub(crate) fn check_available(self, test: &str) -> bool {
         let (what, folder, stamp) = match self {
             Self::Browser => ("browser", "tests/env/browser", "node_modules/.browser.json"),
+            Self::ClaudeCode => ("Claude Code", "tests/env/claude", "node_modules/.installed"),
             Self::Model => ("model", "tests/env/llm", ".venv/.installed"),
         };
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

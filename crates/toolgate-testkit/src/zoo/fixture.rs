@@ -77,6 +77,8 @@ enum ScriptStep {
     /// Blocks until the call is cancelled.
     UntilCancelled,
     Change(Change),
+    /// Provides this many characters as `filler`.
+    Fill(usize),
     Ask(Map<String, Value>),
 }
 
@@ -211,6 +213,7 @@ impl Fixture {
                     return Err(CallOutcome::Nothing);
                 }
                 ScriptStep::Change(change) => fixtures.apply_change(call, change),
+                ScriptStep::Fill(length) => facts["filler"] = "x".repeat(*length).into(),
                 ScriptStep::Ask(requests) => {
                     let requests = self.render_requests(call, requests, &facts);
                     conversation.request_input(requests).await?;

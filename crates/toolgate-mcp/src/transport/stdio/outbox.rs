@@ -19,7 +19,8 @@ pub(super) struct Outbox(Arc<Inner>);
 struct Inner {
     max_bytes: usize,
     queue: Mutex<OutboxQueue>,
-    added: Notify,
+    /// A message was added, or the queue was closed.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +42,7 @@ impl Outbox {
         Self(Arc::new(Inner {
             max_bytes,
             queue: Mutex::default(),
-            added: Notify::new(),
+            changed: Notify::new(),
         }))
     }
 
@@ -63,7 +64,7 @@ impl Outbox {
         queue.bytes += text.len();
         queue.messages.push_back(QueuedMessage { request, text });
         drop(queue);
-        self.0.added.notify_one();
+        self.0.changed.notify_one();
         Ok(())
     }
 
@@ -77,13 +78,16 @@ impl Outbox {
         removed.is_some()
     }
 
-    /// Takes the next message, waiting for one. Only one task may wait.
-    pub(super) async fn next(&self) -> String {
+    /// Takes the next message, waiting for one; `None` if the queue is closed and empty. Only one task may wait.
+    pub(super) async fn next(&self) -> Option<String> {
         loop {
             if let Some(text) = self.try_next() {
-                return text;
+                return Some(text);
             }
-            self.0.added.notified().await;
+            if self.0.queue.lock().is_closed {
+                return None;
+            }
+            self.0.changed.notified().await;
         }
     }
 
@@ -95,13 +99,19 @@ impl Outbox {
         Some(message.text)
     }
 
-    /// Drops all messages and takes no more.
+    /// Takes no more messages and drops the requests, which nobody waits for. Notifications stay: the
+    /// cancellation of a request is often queued right before the end.
     pub(super) fn close(&self) {
         let mut queue = self.0.queue.lock();
-        *queue = OutboxQueue {
-            is_closed: true,
-            ..OutboxQueue::default()
-        };
+        queue.is_closed = true;
+        queue.messages.retain(|message| message.request.is_none());
+        queue.bytes = queue
+            .messages
+            .iter()
+            .map(|message| message.text.len())
+            .sum();
+        drop(queue);
+        self.0.changed.notify_one();
     }
 }
 
@@ -119,7 +129,7 @@ mod tests {
             matches!(full, RequestError::QueueFull { bytes: 60, .. }),
             "{full}"
         );
-        assert_eq!(outbox.next().await, text);
+        assert_eq!(outbox.next().await, Some(text));
         // An empty queue takes any message.
         outbox.push(Some(3), "x".repeat(200)).unwrap();
         assert!(outbox.remove(3));
@@ -136,9 +146,13 @@ mod tests {
         outbox.push(Some(2), "two".to_owned()).unwrap();
         assert!(outbox.remove(1));
         assert!(!outbox.remove(1));
-        assert_eq!(outbox.next().await, "two");
+        assert_eq!(outbox.next().await.as_deref(), Some("two"));
         assert!(!outbox.remove(2), "it was sent");
+        outbox.push(Some(3), "three".to_owned()).unwrap();
+        outbox.push(None, "cancelled".to_owned()).unwrap();
         outbox.close();
+        assert_eq!(outbox.next().await.as_deref(), Some("cancelled"));
+        assert_eq!(outbox.next().await, None);
         let closed = outbox.push(None, String::new()).unwrap_err();
         assert!(matches!(closed, RequestError::NotSent(_)), "{closed}");
     }
