@@ -61,6 +61,8 @@ struct Conversation {
     max_turns: u64,
     /// Id of the most recent run.
     last_run_id: Option<String>,
+    /// Id of the most recent run that called tools.
+    last_calling_run_id: Option<String>,
 }
 
 /// The end of a prompt.
@@ -96,6 +98,7 @@ impl ChatCommand {
             }),
             max_turns: self.max_turns,
             last_run_id: None,
+            last_calling_run_id: None,
         };
         match self.prompt {
             Some(prompt) if self.json => conversation.print_json_answer(&prompt).await,
@@ -175,12 +178,23 @@ impl Conversation {
         }
     }
 
+    /// Remembers the run of an answer for `/run` and `/result`.
+    fn note_run(&mut self, answer: &StreamedAnswer) {
+        let Some(run) = answer.run_id() else { return };
+        let executed = answer.metadata["executed"].as_array();
+        if executed.is_some_and(|executed| !executed.is_empty()) {
+            self.last_calling_run_id = Some(run.clone());
+        }
+        self.last_run_id = Some(run);
+    }
+
     /// Starts over, with the system prompt if there is one.
     fn reset(&mut self) {
         let is_system = |message: &Value| message["role"] == "system";
         self.messages.retain(is_system);
         self.decisions.reset();
         self.last_run_id = None;
+        self.last_calling_run_id = None;
     }
 
     /// Sends a prompt and handles pending calls until the model's answer is complete, or nobody decides on them.
@@ -195,7 +209,7 @@ impl Conversation {
         let mut answer = read_answer(response).await?;
         let end = loop {
             let pending = answer.pending();
-            self.last_run_id = answer.run_id().or(self.last_run_id.take());
+            self.note_run(&answer);
             let Some(run) = answer.run_id().filter(|_| !pending.is_empty()) else {
                 break PromptEnd::Answered;
             };

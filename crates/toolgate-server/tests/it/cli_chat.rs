@@ -112,7 +112,7 @@ async fn prompts_are_edited_recalled_and_commands_run() {
     assert_eq!(last_prompt(&model), "hello");
     for (line, expected) in [
         ("/result", "third line"),
-        ("/run", "zoo_say"),
+        ("/run", "is done (done); turns: 1"),
         ("/help", "/model [NAME]"),
         ("/tools add", "zoo_add"),
         ("/modle", "did you mean `/model`?"),

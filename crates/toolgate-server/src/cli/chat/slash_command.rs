@@ -94,10 +94,10 @@ impl Conversation {
     }
 
     async fn print_run(&self) -> anyhow::Result<()> {
-        let run = self.last_run().await?;
+        let run = self.fetch_run(self.last_run_id.as_deref()).await?;
         let text = |key: &str| run[key].as_str().unwrap_or("-");
         print_line(&format!(
-            "{} is {} ({}), {} turns",
+            "{} is {} ({}); turns: {}",
             text("id"),
             text("state"),
             text("stop_reason"),
@@ -127,7 +127,7 @@ impl Conversation {
                 .parse()
                 .map_err(|_| anyhow::anyhow!("`{number}` is not a number of calls"))?,
         };
-        let run = self.last_run().await?;
+        let run = self.fetch_run(self.last_calling_run_id.as_deref()).await?;
         let Some(step) = closed_calls(&run).rev().nth(back) else {
             anyhow::bail!("the last run has no such call");
         };
@@ -139,8 +139,8 @@ impl Conversation {
         Ok(())
     }
 
-    async fn last_run(&self) -> anyhow::Result<Value> {
-        let Some(run) = &self.last_run_id else {
+    async fn fetch_run(&self, run: Option<&str>) -> anyhow::Result<Value> {
+        let Some(run) = run else {
             anyhow::bail!("there was no run yet: no tool has been called");
         };
         self.remote.get(&format!("api/runs/{run}"), &[]).await
