@@ -46,7 +46,7 @@ const MAX_QUESTIONS: usize = 16;
 pub enum ToolAnswer {
     Result(Box<RawValue>),
     /// The result follows later.
-    Task(UpstreamTask),
+    Task(Box<UpstreamTask>),
 }
 
 /// A tool call that a server runs as a task. Dropping it cancels the task.
@@ -124,7 +124,7 @@ impl Lane {
             },
         };
         Ok(match started {
-            Some(report) => ToolAnswer::Task(UpstreamTask::new(report, requests())),
+            Some(report) => ToolAnswer::Task(Box::new(UpstreamTask::new(report, requests()))),
             None => ToolAnswer::Result(raw),
         })
     }

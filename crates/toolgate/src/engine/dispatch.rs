@@ -140,7 +140,7 @@ impl Dispatch {
             Some(LaneAnswer { answer, guard }) => match answer {
                 Ok(ToolAnswer::Task(task)) => {
                     timeout = self.task_timeout(&task);
-                    let followed = Box::pin(follow_task(task, timeout, session)).await;
+                    let followed = Box::pin(follow_task(*task, timeout, session)).await;
                     drop(guard);
                     match followed {
                         FollowedTask::Ended(answer) => Some(answer),
