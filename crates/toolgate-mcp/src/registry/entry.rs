@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
-use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{ServerConfig, ServerLists};

@@ -4,8 +4,8 @@ use toolgate_mcp::ServerState;
 use toolgate_testkit::eventually;
 
 use crate::support::{
-    WAIT_TIMEOUT, call, call_until_ok, check_concurrent_sums, server, start, timeouts,
-    start_settled, stdio_zoo, wait_for_state,
+    WAIT_TIMEOUT, call, call_until_ok, check_concurrent_sums, server, start, start_settled,
+    stdio_zoo, timeouts, wait_for_state,
 };
 
 #[tokio::test]

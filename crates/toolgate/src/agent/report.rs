@@ -72,7 +72,7 @@ impl AgentRun {
             stop_reason,
             caller = self.record.caller,
             model = self.record.model,
-            turns = self.iterations,
+            turns = self.turns.len(),
             calls = self.executed.len(),
             pending = end.pending.len(),
             input_tokens = self.usage.input,

@@ -7,10 +7,11 @@ use toolgate_core::config::ServerConnection;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::lane::UpstreamTask;
+use toolgate_mcp::registry::LaneNeed;
 use toolgate_mcp::task::TaskObserver;
 
 use super::Engine;
-use super::dispatch::{self, FollowedTask};
+use super::dispatch::{self, FollowedTask, TimeLimit, WantedLane};
 use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 use crate::result::ToolResult;
@@ -47,9 +48,15 @@ impl Engine {
         let rules = self.0.rules.load_full();
         rules.key_entry(caller)?;
         let (registry, server) = (&self.0.deps.registry, &task.server);
-        let owner = caller.key().cloned();
-        let within = rules.server_timeout(server);
-        let mut access = dispatch::acquire_lane(registry, server, None, &owner, within).await?;
+        let owner = caller.share_owner().cloned();
+        let limit = TimeLimit::start(rules.server_timeout(server));
+        let wanted = WantedLane {
+            server,
+            session: None,
+            need: LaneNeed::Optional,
+            reconnect_wait: rules.reconnect_wait(server),
+        };
+        let mut access = dispatch::acquire_lane(registry, wanted, &owner, limit).await?;
         access.mark_answered();
         let headers = rules.forwarded_headers(server, &request.headers);
         let upstream =

@@ -19,8 +19,8 @@ use super::message_queue::{MessageReceiver, message_queue};
 use super::method::RequestedNotifications;
 use super::request::RequestHandler;
 use super::resource_subscriptions::{RESOURCE_UPDATED, UpdateSender};
-use crate::concurrent::run_in_order;
 use super::tasks::{TaskSubscriber, TaskView};
+use crate::concurrent::run_in_order;
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Resource subscriptions set up concurrently.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate_core::config::Dialect;
-use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::endpoint::Endpoint;
 use toolgate_llm::form::Form;
+use toolgate_llm::provider_turn::ProviderTurn;
 use toolgate_llm::turn::ResponseHead;
 use toolgate_llm::{FieldError, RequestBody};
 

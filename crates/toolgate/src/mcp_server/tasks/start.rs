@@ -11,7 +11,7 @@ use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::handshake::{Era, LATEST_LEGACY_VERSION};
 use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError, RpcResult};
 use toolgate_mcp::lane::LaneId;
-use toolgate_mcp::task::{self, TaskReport, TaskUse};
+use toolgate_mcp::task::{TaskReport, TaskUse};
 
 use super::follower::{CallHandlers, TaskFollower};
 use super::{RunningTask, TaskSubscriber, TaskView, Tasks, lifetime};
