@@ -242,7 +242,7 @@ mod tests {
         let (_folder, path) = folder();
         let keys = path.join("keys");
         let location = HiddenLocation::new(keys.clone());
-        assert_eq!(location.paths(), [keys.clone()]);
+        assert_eq!(location.paths(), std::slice::from_ref(&keys));
         fs::rename(&keys, path.join("moved")).unwrap();
         fs::create_dir(&keys).unwrap();
         assert_eq!(location.paths(), [keys.clone(), path.join("moved")]);
