@@ -402,13 +402,16 @@ fn not_held() -> RpcError {
 
 #[cfg(test)]
 mod tests {
+    use toolgate_mcp::handshake::Era;
+
     use super::*;
 
     #[test]
     fn capabilities_that_mean_the_same_share_a_session() {
         let id = |capabilities: &str| {
             let caller = Caller::http().with_key("alice");
-            modern_session(&caller, &Arc::from(capabilities)).id
+            let capabilities = ClientCapabilities::parse(capabilities, Era::Modern);
+            modern_session(&caller, &capabilities).unwrap().id
         };
         let first = id(r#"{"elicitation":{"form":{},"url":{}},"roots":{}}"#);
         let second = id("{ \"roots\" : {},\n\"elicitation\": {\"url\": {}, \"\\u0066orm\": {}} }");

@@ -175,8 +175,11 @@ async fn wait(
 mod tests {
     use std::future::pending;
 
+    use toolgate_mcp::handshake::Era;
+
     use super::super::{Asking, Question};
     use super::*;
+    use crate::mcp_server::client_capabilities::ClientCapabilities;
     use crate::mcp_server::notifier::RequestNotifier;
 
     #[tokio::test]
@@ -187,7 +190,8 @@ mod tests {
             client_requests: None,
             min_log_level: None,
         };
-        let asking = Asking::new(r#"{"elicitation":{}}"#, notifier).unwrap();
+        let capabilities = ClientCapabilities::parse(r#"{"elicitation":{}}"#, Era::Modern);
+        let asking = Asking::new(&capabilities, notifier).unwrap();
         let (answer, answered) = oneshot::channel();
         let question = Question {
             method: "elicitation/create".to_owned(),
