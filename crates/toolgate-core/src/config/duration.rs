@@ -75,7 +75,7 @@ impl fmt::Display for ConfigDuration {
     /// Formats the duration as users write it: in the largest unit that gives a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
-        if self.0.subsec_nanos() % 1_000_000 != 0 {
+        if !self.0.subsec_nanos().is_multiple_of(1_000_000) {
             return write!(f, "{}s", self.0.as_secs_f64());
         }
         match millis {
