@@ -185,8 +185,8 @@ export interface ClientView {
   disabled: boolean;
   fallback?: string;
   headers?: Record<string, string>;
-  /** In seconds. */
-  idle_stop?: number;
+  /** Such as `10m`. */
+  idle_stop?: string;
   /** Whether the server's tools are exposed to scripts instead of directly to models. */
   is_code_mode_client: boolean;
   is_ping_available: boolean;
@@ -195,8 +195,8 @@ export interface ClientView {
   name: string;
   protocol: string;
   stdio_config?: StdioView;
-  /** In seconds; absent if the tool manager's timeout applies. */
-  tool_execution_timeout?: number;
+  /** Such as `30s`; absent if the tool manager's timeout applies. */
+  tool_execution_timeout?: string;
   tools_to_auto_execute: string[];
   tools_to_execute: string[];
 }
@@ -466,10 +466,10 @@ export type Part =
 export interface PermissionsView {
   /** Who may decide calls with the verdict `ask`: `admin`, `client`. */
   approval_by: string[];
-  /** Time until a pending approval expires, in seconds. */
-  approval_expiry: number;
-  /** Time that a call waits for a decision before it returns, in seconds. */
-  approval_wait: number;
+  /** Time until a pending approval expires, such as `15m`. */
+  approval_expiry: string;
+  /** Time that a call waits for a decision before it returns, such as `10s`. */
+  approval_wait: string;
   /** Verdict if no rule matches; applies only where it is stricter than the server's tool lists. */
   default: Verdict | null;
   /** Standing approvals. */
@@ -676,10 +676,20 @@ export interface RuleView {
   tool?: string;
 }
 
+/** An approval that a call of a run needed. */
+export interface RunApprovalView {
+  id: string;
+  /** Why it was denied. */
+  reason: string | null;
+  state: ApprovalState;
+}
+
 /** A run and its timeline. */
 export type RunDetail = RunView & {
   /** Text of the model's answer, once the run is done. */
   answer: string | null;
+  /** Approvals that calls of the run needed, with their states. */
+  approvals: RunApprovalView[];
   timeline: RunStepView[];
 };
 
@@ -774,6 +784,28 @@ export interface StatsView {
   tools: ToolStats[];
 }
 
+/** The gateway at a glance. */
+export interface StatusView {
+  /** Calls that wait for an approver's decision. */
+  approvals_waiting: number;
+  /** `normal`, `high` or `critical`. */
+  load: string;
+  /** Why the load is not normal. */
+  load_reason: string | null;
+  /** Resident memory of the gateway; null where the system does not tell. */
+  memory_bytes: number | null;
+  /** Agent runs in progress. */
+  runs: number;
+  /** Number of servers by state. */
+  servers: Record<string, number>;
+  /** Open sessions of MCP clients. */
+  sessions: number;
+  /** Number of tools of all servers. */
+  tools: number;
+  uptime_seconds: number;
+  version: string;
+}
+
 export interface StdioView {
   args: string[];
   command: string;
@@ -849,8 +881,8 @@ export interface ToolManagerView {
   disable_auto_tool_inject: boolean;
   /** Maximum number of tool-calling rounds in an agent run. */
   max_agent_depth: number;
-  /** Timeout of a tool call, in seconds. */
-  tool_execution_timeout: number;
+  /** Timeout of a tool call, such as `30s`. */
+  tool_execution_timeout: string;
 }
 
 /** A tool result in the Chat Completions format. */
