@@ -91,10 +91,6 @@ enum WorkerEnd {
 }
 
 /// Outcome of acquiring a worker for a script.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "exists once per script and is taken apart at once"
-)]
 pub(super) enum WorkerAcquisition {
     Acquired(WorkerLease),
     /// The script ends without a worker.
