@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use toolgate_core::name::ServerName;
 
+use crate::fair_queue::{FairQueue, QueueLimits, Slot};
 use crate::lane::LaneId;
 use tree::TreeSample;
 pub(crate) use tree::{ProcessTree, Supervisors};
@@ -23,6 +24,10 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Age from which a sample is not recent. CPU times are exact to 10 ms, so shorter intervals would make
 /// the share of CPU inexact.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
+
+/// Maximum number of processes of a server, and of one key, that are started for single clients without its
+/// configuration asking for them, and of clients that wait for one.
+pub(crate) const CLIENT_PLACES: QueueLimits = QueueLimits::shared(8, 64);
 
 /// What the processes of a server use. Fields are `None` if the system does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,6 +78,10 @@ pub(crate) struct ServerProcesses {
     restarts: AtomicU64,
     memory_limit_exceeded: AtomicU64,
     state: Mutex<UsageState>,
+    /// Places of processes that are started for single clients without the server's configuration asking for
+    /// them. One that is replaced keeps its place until it has exited, so that clients who come and go do not
+    /// start any number of them.
+    pub(crate) client_places: FairQueue,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +115,16 @@ struct UsageSample {
 pub(crate) struct RunningProcesses {
     owner: Arc<ServerProcesses>,
     pub(crate) tree: Arc<ProcessTree>,
+    _place: Option<Arc<Slot>>,
+}
+
+/// A process that has just been started for a connection.
+#[derive(Debug)]
+pub(crate) struct ProcessStart<'a> {
+    pub(crate) supervisors: Supervisors,
+    pub(crate) lane: &'a LaneId,
+    /// Its place among the processes for single clients, which it keeps until it has exited.
+    pub(crate) place: Option<Arc<Slot>>,
 }
 
 impl ProcessMonitor {
@@ -172,6 +191,7 @@ impl ServerProcesses {
             restarts: AtomicU64::new(0),
             memory_limit_exceeded: AtomicU64::new(0),
             state: Mutex::default(),
+            client_places: FairQueue::new(CLIENT_PLACES),
         }
     }
 
@@ -180,12 +200,12 @@ impl ServerProcesses {
     }
 
     /// Adds a process that has just been started for a connection.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        pid: u32,
-        supervisors: Supervisors,
-        lane: &LaneId,
-    ) -> RunningProcesses {
+    pub(crate) fn add(self: &Arc<Self>, pid: u32, start: ProcessStart<'_>) -> RunningProcesses {
+        let ProcessStart {
+            supervisors,
+            lane,
+            place,
+        } = start;
         let tree = Arc::new(ProcessTree::new(pid, supervisors));
         let mut state = self.state.lock();
         state.trees.push(Arc::clone(&tree));
@@ -199,6 +219,7 @@ impl ServerProcesses {
         RunningProcesses {
             owner: Arc::clone(self),
             tree,
+            _place: place,
         }
     }
 

@@ -459,6 +459,7 @@ impl Registry {
             launcher: self.dependencies.launcher.clone(),
             clients: self.clients.clone(),
             processes: self.processes.server(&server.name),
+            place: None,
             tail,
             tasks: self.tasks.clone(),
             max_queued_bytes: self.capacity.load().max_queued_bytes,

@@ -11,6 +11,7 @@ use toolgate_core::secret::UnsetVariable;
 use super::{Inner, Lane, LaneKey};
 use crate::client_handler::{ClientHandler, SessionClient};
 use crate::environment::Environment;
+use crate::fair_queue::Slot;
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
 use crate::processes::ServerProcesses;
@@ -40,6 +41,8 @@ pub(crate) struct Dependencies {
     pub(crate) clients: HttpClients,
     /// Accounts for the processes of a stdio server.
     pub(crate) processes: Arc<ServerProcesses>,
+    /// The place of the process among those that are started for single clients, if they are bounded.
+    pub(crate) place: Option<Arc<Slot>>,
     /// Collects the child's standard error.
     pub(crate) tail: StderrTail,
     pub(crate) tasks: TaskTracker,
@@ -97,6 +100,7 @@ impl Lane {
                     lane: &opening.key.lane,
                     max_queued_bytes: dependencies.max_queued_bytes,
                     processes: &dependencies.processes,
+                    place: dependencies.place.clone(),
                     tail: &dependencies.tail,
                     tasks: &dependencies.tasks,
                     handler: dependencies.handler(),

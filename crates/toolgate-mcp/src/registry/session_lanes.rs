@@ -20,18 +20,17 @@ use toolgate_core::name::ServerName;
 use super::{AccessError, AccessTimeouts, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
 use crate::Deadline;
 use crate::client_handler::SessionClient;
-use crate::fair_queue::{Owner, QueueLimits};
+use crate::fair_queue::Owner;
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
+use crate::processes::CLIENT_PLACES;
 use crate::share::{ShareFull, SharedEntry, make_room};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
 
-/// Maximum number of processes of a stdio server that are started for single clients without its
-/// configuration asking for them, and the time without calls after which they end. A key gets three
-/// quarters of them, so that others can be asked, too.
-const MAX_AUTOMATIC_PROCESSES: usize = 8;
+/// Time without calls after which a process ends that was started for a single client without the
+/// configuration of its server asking for it.
 const AUTOMATIC_IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Interval between sweeps for idle session lanes.
 const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -257,10 +256,9 @@ impl LaneTable {
         if is_automatic(server) {
             let of_server = entries.iter().filter(|entry| entry.key.server == *name);
             let of_server: Vec<_> = of_server.cloned().collect();
-            let share = QueueLimits::shared(MAX_AUTOMATIC_PROCESSES, 0);
             let share = Share {
-                max: share.slots,
-                max_per_key: share.slots_per_owner,
+                max: CLIENT_PLACES.slots,
+                max_per_key: CLIENT_PLACES.slots_per_owner,
             };
             removed.extend(make_room(&of_server, owner, share)?);
             entries.retain(|entry| !removed.contains(entry.key));
@@ -452,6 +450,13 @@ impl Registry {
     ) -> Result<Lane, String> {
         let mut dependencies = self.lane_dependencies(&slot.server, StderrTail::default());
         dependencies.client = client.clone();
+        if is_automatic(&slot.server) {
+            let places = dependencies.processes.client_places.clone();
+            let place = places.acquire(&client.owner).await.map_err(|_| {
+                "too many clients wait for a process of their own; try again".to_owned()
+            })?;
+            dependencies.place = Some(Arc::new(place));
+        }
         // Only a legacy server can send requests, so `initialize` is tried first.
         let opened = Lane::open(key.clone(), &slot.server, &dependencies, Some(Era::Legacy)).await;
         let (lane, _events) = opened.map_err(|error| {

@@ -27,11 +27,12 @@ use super::server_requests::ServerRequests;
 use super::{OutgoingRequest, RequestError, StderrTail, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
+use crate::fair_queue::Slot;
 use crate::jsonrpc::{self, Object};
 use crate::lane::LaneId;
 use crate::large::run_large;
 use crate::line::{LineReader, MessageLine};
-use crate::processes::{ServerProcesses, Supervisors};
+use crate::processes::{ProcessStart, ServerProcesses, Supervisors};
 
 pub use child::{ChildCommand, LauncherCall, SpawnError};
 
@@ -55,6 +56,8 @@ pub(crate) struct ChildContext<'a> {
     pub(crate) max_queued_bytes: usize,
     /// Accounts for the child's processes.
     pub(crate) processes: &'a Arc<ServerProcesses>,
+    /// Taken by the child until it has exited.
+    pub(crate) place: Option<Arc<Slot>>,
     pub(crate) tail: &'a StderrTail,
     /// Runs the tasks of the transport; its owner waits for them.
     pub(crate) tasks: &'a TaskTracker,
@@ -71,6 +74,7 @@ impl StdioTransport {
             lane,
             max_queued_bytes,
             processes,
+            place,
             tail,
             tasks,
             handler,
@@ -78,7 +82,12 @@ impl StdioTransport {
         let (child, pipes) = ChildProcess::spawn(command)?;
         let launcher = command.launcher.as_ref();
         let supervisors = launcher.map_or(Supervisors::None, |launcher| launcher.supervisors);
-        let processes = child.id().map(|pid| processes.add(pid, supervisors, lane));
+        let start = ProcessStart {
+            supervisors,
+            lane,
+            place,
+        };
+        let processes = child.id().map(|pid| processes.add(pid, start));
         let outbox = Outbox::new(max_queued_bytes);
         let (events, event_receiver) = mpsc::channel(16);
         let (close_notifier, close_receiver) = close_signal::channel();

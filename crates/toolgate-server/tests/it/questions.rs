@@ -1,11 +1,13 @@
 //! Questions of legacy servers to modern clients, whose requests are held meanwhile.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use toolgate_testkit::{HttpZoo, eventually};
+use toolgate_testkit::{HttpZoo, eventually, zoo_path};
 
 use crate::connections::reached;
-use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, processes_with, server, zoo};
 use crate::mcp::{LegacySession, META, headers, read_json};
 use crate::resource_subscriptions::EventStream;
 
@@ -196,4 +198,24 @@ async fn process_whose_call_was_cancelled_is_not_used_again() {
     let sum = call(&gate, ALICE, "add", sum).await;
     assert_eq!(sum["result"]["content"][0]["text"], "3", "{sum}");
     assert_eq!(processes(), 2, "a new one");
+}
+
+/// A process keeps its place until it has exited, so that a client whose calls come and go does not start any
+/// number of them.
+#[tokio::test]
+async fn cancelled_calls_do_not_exceed_the_share_of_processes() {
+    const MARK: &str = "lingering-server-of-this-test";
+    // Goes on for a while when its client has left.
+    let zoo = zoo_path().display().to_string();
+    let args = ["-c", "\"$@\"; sleep 2", MARK, &zoo, "stdio"];
+    let gate = start_gate(&server("zoo", "sh", &args)).await;
+    let processes = || processes_with(MARK).len();
+    for number in 0..16 {
+        let capabilities = json!({"elicitation": {}, "experimental": {"n": {"number": number}}});
+        let sleep = json!({"arguments": {"ms": 600_000}});
+        let calling = call_as(&gate, ALICE, &capabilities, ("sleep", sleep));
+        let given_up = tokio::time::timeout(Duration::from_millis(200), calling).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        assert!(processes() <= 1 + 6, "the shared one, and those of a key");
+    }
 }

@@ -227,9 +227,7 @@ impl EventStream {
         let mut state = self.state.lock();
         if matches!(state.presence, Presence::Left(_)) {
             state.presence = Presence::GivenUp;
-            state.messages.clear();
-            state.read = state.last;
-            (state.read_bytes, state.unread_bytes) = (0, 0);
+            state.forget_messages();
             self.announce(&state);
         }
     }
@@ -258,6 +256,12 @@ impl StreamState {
     /// Returns whether the client reads the stream or may return to it.
     fn is_awaited(&self) -> bool {
         matches!(self.presence, Presence::Reads | Presence::Left(_))
+    }
+
+    fn forget_messages(&mut self) {
+        self.messages.clear();
+        self.read = self.last;
+        (self.read_bytes, self.unread_bytes) = (0, 0);
     }
 
     fn add(&mut self, message: String) {
@@ -318,6 +322,12 @@ impl Reader {
                     return Some(stream.event(self.position, &message));
                 }
                 if state.is_complete {
+                    // All was handed over. What a client rarely asks for again must not take the memory
+                    // that further requests of its key need.
+                    if stream.memory.is_crowded() {
+                        state.forget_messages();
+                        stream.announce(&state);
+                    }
                     return None;
                 }
             }
@@ -390,6 +400,23 @@ mod tests {
         assert_eq!(next(&mut third), event("7-3", "c"));
         assert!(stream.read(EventId::parse("7-4"), false).is_none());
         assert!(EventId::parse("7").is_none() && EventId::parse("7-x").is_none());
+    }
+
+    #[test]
+    fn answer_that_was_read_is_forgotten_if_its_key_needs_the_memory() {
+        let held = HeldBytes::new(Share {
+            max: usize::MAX,
+            max_per_key: 10,
+        });
+        let stream = Arc::new(EventStream::new(1, held.hold(None)));
+        let reader = stream.read(None, false).unwrap();
+        pin_mut!(reader);
+        stream.complete(Some("123456".to_owned()));
+        assert_eq!(next(&mut reader), event("1-1", "123456"));
+        assert_eq!(held.of_key(None), 6, "it may be on its way");
+        assert_eq!(next(&mut reader), None);
+        assert_eq!(held.of_key(None), 0);
+        assert!(stream.read(EventId::parse("1-0"), false).is_none());
     }
 
     #[test]
