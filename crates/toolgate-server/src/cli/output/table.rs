@@ -321,7 +321,7 @@ mod tests {
         ];
         assert_eq!(table().render(terminal(80)), wide);
         let narrow = table().render(terminal(26));
-        assert_eq!(narrow[1], "fs        7  Reads files…");
+        assert_eq!(narrow[1], "fs        7  Reads files,…");
         assert!(narrow.iter().all(|line| line.width() <= 26), "{narrow:?}");
         let narrowest = table().render(terminal(1));
         assert_eq!(narrowest[1], "fs        7  Reads f…");
