@@ -9,6 +9,7 @@ use toolgate_core::name::ServerName;
 
 use super::entry::SupervisorHandle;
 use super::{AccessError, AccessTimeouts, LaneAccess, ServerUnavailable};
+use crate::Deadline;
 use crate::fair_queue::Owner;
 use crate::lane::Lane;
 use crate::status::{ServerState, ServerStatus};
@@ -49,6 +50,10 @@ impl SupervisorHandle {
             let permit = acquired
                 .map_err(|_| busy(self.activity.busy_error(owner)))?
                 .map_err(busy)?;
+            if Deadline::now() >= deadline {
+                // The calls before this one ended with its time, so nothing would wait for its answer.
+                return Err(busy(self.activity.busy_error(owner)));
+            }
             if let Some(lane) = &*self.lane.borrow() {
                 return Ok(LaneAccess {
                     lane: lane.clone(),
