@@ -138,7 +138,9 @@ async fn access_rules_apply_to_conditional_tools() {
 async fn extensions_are_declared_in_both_directions() {
     let toml = node_server("ext", "node/extension_server.mjs", &[]);
     let gate = start_gate(&toml, "ext").await;
-    let expected = json!({UI: {}, "com.example/audit": {"level": 2}});
+    // The gateway itself supports tasks.
+    let tasks = "io.modelcontextprotocol/tasks";
+    let expected = json!({UI: {}, "com.example/audit": {"level": 2}, tasks: {}});
     for path in ["/mcp/ext", "/mcp"] {
         let (_, found) =
             modern_request_with_meta(&gate, path, "server/discover", json!({}), META).await;
@@ -150,7 +152,7 @@ async fn extensions_are_declared_in_both_directions() {
     assert_eq!(names(&listed, "tools", "name"), ["show", "print"]);
     assert!(listed["tools"][0].get("_meta").is_none(), "{listed}");
 
-    let capabilities = json!({"extensions": {UI: {"mimeTypes": ["text/html"]}, "io.modelcontextprotocol/tasks": {}}});
+    let capabilities = json!({"extensions": {UI: {"mimeTypes": ["text/html"]}, tasks: {}}});
     let declared = json!({"extensions": {UI: {"mimeTypes": ["text/html"]}}});
     let legacy = LegacySession::open_with(
         &gate,
