@@ -61,10 +61,7 @@ async fn requests_are_recorded_verbatim() {
     exchange(model.port(), "POST", "/v1/messages?beta=true", &key, body).await;
     exchange(model.port(), "GET", "/v1/models", &key, "").await;
     assert_eq!(post_to(&model, CHAT, "[").await.status, 400);
-    assert_eq!(
-        post_to(&model, "/v1/embeddings", PLAIN_BODY).await.status,
-        404
-    );
+    assert_eq!(post_to(&model, "/v1/batches", PLAIN_BODY).await.status, 404);
     let requests = model.requests();
     let seen: Vec<_> = requests
         .iter()
@@ -72,10 +69,7 @@ async fn requests_are_recorded_verbatim() {
         .collect();
     let first = "POST /v1/messages?beta=true";
     let chat = format!("POST {CHAT}");
-    assert_eq!(
-        seen,
-        [first, "GET /v1/models", &chat, "POST /v1/embeddings"]
-    );
+    assert_eq!(seen, [first, "GET /v1/models", &chat, "POST /v1/batches"]);
     assert_eq!(requests[0].header("authorization"), Some("Bearer k"));
     assert_eq!(
         (requests[0].text.as_str(), &requests[0].body["model"]),

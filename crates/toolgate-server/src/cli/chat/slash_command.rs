@@ -101,7 +101,7 @@ impl Conversation {
             text("id"),
             text("state"),
             text("stop_reason"),
-            run["iterations"]
+            steps_of_kind(&run, "turn").count()
         ))?;
         for step in closed_calls(&run) {
             let outcome = if step["is_error"] == true {
@@ -148,9 +148,16 @@ impl Conversation {
 }
 
 fn closed_calls(run: &Value) -> impl DoubleEndedIterator<Item = &Value> {
+    steps_of_kind(run, "call_closed")
+}
+
+fn steps_of_kind<'a>(
+    run: &'a Value,
+    kind: &'static str,
+) -> impl DoubleEndedIterator<Item = &'a Value> {
     let steps = run["timeline"].as_array().map(Vec::as_slice);
     let steps = steps.unwrap_or_default().iter().map(|entry| &entry["step"]);
-    steps.filter(|step| step["kind"] == "call_closed")
+    steps.filter(move |step| step["kind"] == kind)
 }
 
 fn command_name(usage: &str) -> &str {
