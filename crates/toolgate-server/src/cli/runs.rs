@@ -115,7 +115,7 @@ async fn list(
         "STOPPED BY",
         "MODEL",
         "CALLER",
-        "TURNS",
+        "ITERATIONS",
         "TOKENS",
         "COST",
     ]);
@@ -152,7 +152,7 @@ async fn show(remote: &RemoteGateway, id: &str, json: bool) -> anyhow::Result<()
         .with_some("caller", text("caller"))
         .with_some("started", text("started_at").map(format_time))
         .with_some("ended", text("ended_at").map(format_time))
-        .with("turns", run["iterations"].to_string())
+        .with("iterations", run["iterations"].to_string())
         .with("tokens", tokens(&run))
         .with("cost", cost(&run))
         .print()?;

@@ -37,18 +37,26 @@ struct Exception {
 ///   a legacy request has none.
 /// - `server-stateless` expects a call to be refused that needs a capability which the client lacks;
 ///   that a legacy call needs one shows only when it runs, and then it has a result.
-const EXCEPTIONS: [Exception; 2] = [
-    Exception {
-        revision: "2026-07-28",
-        era: "legacy",
-        scenario: "input-required-result-basic-elicitation",
-    },
-    Exception {
-        revision: "2026-07-28",
-        era: "legacy",
-        scenario: "server-stateless",
-    },
+/// - `tasks-mrtr-input` expects several input requests at once; a legacy server asks one after the other.
+/// - `tasks-mrtr-composition` expects a task to begin after the questions; a legacy call is one from its start.
+/// - `tasks-required-task-error` expects a call without tasks to be refused; the gateway runs it to its end.
+const EXCEPTIONS: [Exception; 5] = [
+    Exception::with_legacy_server("input-required-result-basic-elicitation"),
+    Exception::with_legacy_server("server-stateless"),
+    Exception::with_legacy_server("tasks-mrtr-composition"),
+    Exception::with_legacy_server("tasks-mrtr-input"),
+    Exception::with_legacy_server("tasks-required-task-error"),
 ];
+
+impl Exception {
+    const fn with_legacy_server(scenario: &'static str) -> Self {
+        Self {
+            revision: "2026-07-28",
+            era: "legacy",
+            scenario,
+        }
+    }
+}
 
 /// Expects a server that ends the stream of a call early and answers on another one. The gateway has no reason
 /// to do that, so what the suite checks there depends on the time that the call takes.
