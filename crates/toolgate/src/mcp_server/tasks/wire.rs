@@ -38,7 +38,7 @@ impl TaskView {
     }
 
     /// Returns the members that describe the task itself.
-    fn members(&self, era: Era) -> Object {
+    fn members(&self, era: Era, status: TaskStatus) -> Object {
         let record = &self.record;
         let time = |millis| humantime::format_rfc3339_millis(from_unix_millis(millis)).to_string();
         let (ttl, poll_interval) = match era {
@@ -47,7 +47,7 @@ impl TaskView {
         };
         let members = Object::new()
             .text("taskId", &record.id)
-            .text("status", self.status(era).as_str());
+            .text("status", status.as_str());
         let members = match &record.message {
             Some(message) => members.text("statusMessage", message),
             None => members,
@@ -59,9 +59,10 @@ impl TaskView {
             .raw(poll_interval, &record.poll_ms.to_string())
     }
 
-    /// Returns the answer to the call that became the task.
+    /// Returns the answer to the call that became the task. Every task begins as `working`, whatever has
+    /// happened since; the client reads on with `tasks/get`.
     pub(super) fn to_created(&self, era: Era) -> Box<RawValue> {
-        let task = self.members(era);
+        let task = self.members(era, TaskStatus::Working);
         let created = match era {
             Era::Legacy => Object::new().raw("task", &task.to_string()),
             Era::Modern => task.text("resultType", "task"),
@@ -71,7 +72,7 @@ impl TaskView {
 
     /// Returns the whole state of the task. A modern client gets questions and outcome with it.
     pub(in crate::mcp_server) fn to_object(&self, era: Era) -> Object {
-        let task = self.members(era);
+        let task = self.members(era, self.status(era));
         if era == Era::Legacy {
             return task;
         }
