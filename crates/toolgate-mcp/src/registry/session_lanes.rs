@@ -4,34 +4,30 @@
 //! session or when the server's connection settings change. A caller that has its share of them loses
 //! the one that it has not used for longest.
 
+mod slot;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout_at;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolgate_core::config::{CapacityLimits, PerSession, ServerConfig, ServerConnection, Share};
+use toolgate_core::config::{CapacityLimits, ServerConfig, Share};
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, AccessTimeouts, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
 use crate::Deadline;
 use crate::client_handler::SessionClient;
-use crate::fair_queue::Owner;
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
 use crate::processes::CLIENT_PLACES;
-use crate::share::{ShareFull, SharedEntry, make_room};
+use crate::share::{ShareFull, make_room};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
+pub use slot::SessionCall;
+use slot::{LaneSlot, is_automatic};
 
-/// Time without calls after which a process ends that was started for a single client without the
-/// configuration of its server asking for it.
-const AUTOMATIC_IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Interval between sweeps for idle session lanes.
 const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time a server may take to accept a message that a client sends to all its lanes.
@@ -46,45 +42,12 @@ struct LaneTable {
     capacity: CapacityLimits,
 }
 
-#[derive(Debug)]
-pub(super) struct LaneSlot {
-    /// The settings under which the lane was opened.
-    server: Arc<ServerConfig>,
-    /// The name of the client's key.
-    owner: Owner,
-    lane: OnceCell<Lane>,
-    last_used: Mutex<Instant>,
-    /// Calls in flight on the lane.
-    calls: TaskTracker,
-    /// Admits one call at a time where the requests of a server do not say which call they belong to.
-    turns: Option<Arc<Semaphore>>,
-    stop: CancellationToken,
-    /// Cancels the listening task on drop.
-    _guard: DropGuard,
-}
-
 /// A slot that is in use for a call.
 struct FoundSlot {
     slot: Arc<LaneSlot>,
     call: SessionCall,
     /// The slots whose places it took, which must be closed.
     replaced: Vec<Arc<LaneSlot>>,
-}
-
-/// Counts as a call on a session lane until dropped.
-#[derive(Debug)]
-pub struct SessionCall {
-    _token: TaskTrackerToken,
-    turn: Option<LaneTurn>,
-}
-
-/// The only call in flight on a lane. The lane is closed if the call is not answered: a late question of
-/// the server would reach the client of the next call.
-#[derive(Debug)]
-struct LaneTurn {
-    _permit: OwnedSemaphorePermit,
-    is_answered: bool,
-    lane: CancellationToken,
 }
 
 /// Why a call goes to the lane of its client's session.
@@ -101,78 +64,6 @@ pub enum LaneNeed {
 pub struct SessionLane {
     pub lane: Lane,
     pub call: SessionCall,
-}
-
-impl LaneSlot {
-    fn new(server: Arc<ServerConfig>, owner: Owner) -> Self {
-        let stop = CancellationToken::new();
-        Self {
-            owner,
-            lane: OnceCell::new(),
-            last_used: Mutex::new(Instant::now()),
-            calls: TaskTracker::new(),
-            turns: is_automatic(&server).then(|| Arc::new(Semaphore::new(1))),
-            server,
-            _guard: stop.clone().drop_guard(),
-            stop,
-        }
-    }
-
-    /// Returns whether the slot can serve the given settings.
-    fn is_usable(&self, server: &ServerConfig) -> bool {
-        let is_open = self.lane.get().is_none_or(Lane::is_open);
-        is_open && !self.stop.is_cancelled() && !server.needs_reconnect(&self.server)
-    }
-
-    fn is_expired(&self, timeout: Duration) -> bool {
-        let timeout = if is_automatic(&self.server) {
-            timeout.min(AUTOMATIC_IDLE_TIMEOUT)
-        } else {
-            timeout
-        };
-        self.calls.is_empty() && self.last_used.lock().elapsed() > timeout
-    }
-
-    fn entry<'a>(&'a self, key: &'a LaneKey) -> SharedEntry<'a, LaneKey> {
-        SharedEntry {
-            key,
-            owner: self.owner.as_ref(),
-            last_used: *self.last_used.lock(),
-            is_idle: self.calls.is_empty(),
-        }
-    }
-
-    /// Takes the turn of a call where only one may be in flight; `None` if another one is.
-    fn try_take_turn(&self) -> Option<Option<LaneTurn>> {
-        let Some(turns) = &self.turns else {
-            return Some(None);
-        };
-        let permit = Arc::clone(turns).try_acquire_owned().ok()?;
-        Some(Some(LaneTurn {
-            _permit: permit,
-            is_answered: false,
-            lane: self.stop.clone(),
-        }))
-    }
-
-    /// Waits for the turn of a call where only one may be in flight.
-    async fn take_turn(&self) -> Option<LaneTurn> {
-        let turns = Arc::clone(self.turns.as_ref()?);
-        // Never closed.
-        let permit = turns.acquire_owned().await.ok()?;
-        Some(LaneTurn {
-            _permit: permit,
-            is_answered: false,
-            lane: self.stop.clone(),
-        })
-    }
-
-    async fn close(&self) {
-        self.stop.cancel();
-        if let Some(lane) = self.lane.get() {
-            lane.close().await;
-        }
-    }
 }
 
 impl SessionLanes {
@@ -274,41 +165,14 @@ impl LaneTable {
     }
 }
 
-impl SessionCall {
-    /// Takes note that the server has answered the call.
-    pub fn mark_answered(&mut self) {
-        if let Some(turn) = &mut self.turn {
-            turn.is_answered = true;
-        }
-    }
-}
-
-impl Drop for LaneTurn {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.lane.cancel();
-        }
-    }
-}
-
 impl FoundSlot {
     fn new(slot: &Arc<LaneSlot>) -> Self {
         Self {
-            call: SessionCall {
-                _token: slot.calls.token(),
-                turn: None,
-            },
+            call: SessionCall::new(slot),
             slot: Arc::clone(slot),
             replaced: Vec::new(),
         }
     }
-}
-
-/// Returns whether the server's processes for single clients are started without its configuration
-/// saying so.
-fn is_automatic(server: &ServerConfig) -> bool {
-    let is_stdio = matches!(server.connection, ServerConnection::Stdio(_));
-    is_stdio && server.per_session == PerSession::Auto
 }
 
 async fn close_all(slots: Vec<Arc<LaneSlot>>) {

@@ -53,19 +53,19 @@ mod tests {
 
     #[test]
     fn telling_line_of_npm_and_node_is_found() {
-        let missing = "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/@a%2fb - Not found\nnpm error 404\nnpm error 404  '@a/b@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /root/.npm/_logs/x.log\n";
-        let offline = "npm ERR! code ENOTFOUND\nnpm ERR! syscall getaddrinfo\nnpm ERR! errno ENOTFOUND\nnpm ERR! network request to https://registry.npmjs.org/x failed, reason: getaddrinfo ENOTFOUND\nnpm ERR! network This is a problem related to network connectivity.\n\nnpm ERR! Log files were not written due to an error";
+        let missing = "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/@a%2fb - Not found\nnpm error 404\nnpm error 404  '@a/b@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /home/u/.npm/_logs/x.log\n";
+        let offline = "npm ERR! code ENOTFOUND\nnpm ERR! syscall getaddrinfo\nnpm ERR! errno ENOTFOUND\nnpm ERR! network request to https://registry.example/x failed, reason: getaddrinfo ENOTFOUND\nnpm ERR! network This is a problem related to network connectivity.\n\nnpm ERR! Log files were not written due to an error";
         let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find module '/x/y.js'\n    at Module._resolve (node:internal:1)\n  code: 'MODULE_NOT_FOUND'\n}\n\nNode.js v22.0.0\n";
         let coded = "TypeError [ERR_X]: bad: value\n    at x\n\nNode.js v22.0.0";
         for (text, expected) in [
             (
                 missing,
-                Some("404 Not Found - GET https://registry.npmjs.org/@a%2fb - Not found"),
+                Some("404 Not Found - GET https://registry.example/@a%2fb - Not found"),
             ),
             (
                 offline,
                 Some(
-                    "network request to https://registry.npmjs.org/x failed, reason: getaddrinfo ENOTFOUND",
+                    "network request to https://registry.example/x failed, reason: getaddrinfo ENOTFOUND",
                 ),
             ),
             (node, Some("Error: Cannot find module '/x/y.js'")),

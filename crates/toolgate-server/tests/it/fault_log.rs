@@ -152,12 +152,12 @@ async fn timeouts_are_logged_and_debug_shows_only_the_gateway() {
 
 #[tokio::test]
 async fn reason_of_a_failed_package_runner_is_the_telling_line() {
-    let script = "echo 'npm error code E404' >&2; echo \"npm error 404 Not Found - GET https://registry.npmjs.org/nope - Not found\" >&2; echo 'npm error 404' >&2; echo 'npm error A complete log of this run can be found in: /x.log' >&2; exit 1";
+    let script = "echo 'npm error code E404' >&2; echo \"npm error 404 Not Found - GET https://registry.example/nope - Not found\" >&2; echo 'npm error 404' >&2; echo 'npm error A complete log of this run can be found in: /x.log' >&2; exit 1";
     let gate = TestGate::start(&server("nope", "sh", &["-c", script]));
     let entry = gate.wait_for_state("nope", "unavailable").await;
     let reason = entry["reason"].as_str().unwrap();
     assert!(
-        reason.ends_with("404 Not Found - GET https://registry.npmjs.org/nope - Not found"),
+        reason.ends_with("404 Not Found - GET https://registry.example/nope - Not found"),
         "{reason}"
     );
 }
