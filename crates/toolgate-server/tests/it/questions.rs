@@ -204,12 +204,12 @@ async fn process_whose_call_was_cancelled_is_not_used_again() {
 /// number of them.
 #[tokio::test]
 async fn cancelled_calls_do_not_exceed_the_share_of_processes() {
-    const MARK: &str = "lingering-server-of-this-test";
+    let mark = format!("lingering-server-of-{}", std::process::id());
     // Goes on for a while when its client has left.
     let zoo = zoo_path().display().to_string();
-    let args = ["-c", "\"$@\"; sleep 2", MARK, &zoo, "stdio"];
+    let args = ["-c", "\"$@\"; sleep 2", &mark, &zoo, "stdio"];
     let gate = start_gate(&server("zoo", "sh", &args)).await;
-    let processes = || processes_with(MARK).len();
+    let processes = || processes_with(&mark).len();
     for number in 0..16 {
         let capabilities = json!({"elicitation": {}, "experimental": {"n": {"number": number}}});
         let sleep = json!({"arguments": {"ms": 600_000}});
