@@ -72,7 +72,7 @@ struct Inner {
     masker: Masker,
     /// Explains errors of a strict server to the operator.
     tail: Option<StderrTail>,
-    /// Owns requests that nobody waits for.
+    /// Owns requests whose answers are not awaited.
     tasks: TaskTracker,
 }
 

@@ -1,6 +1,6 @@
 //! Tool calls that a server runs as tasks, followed to their end.
 //!
-//! Whoever follows a task owns it: a task that is no longer followed is cancelled on the server.
+//! The follower of a task owns it: a task that is no longer followed is cancelled on the server.
 
 mod requests;
 mod wire;
