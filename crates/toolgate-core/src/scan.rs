@@ -10,6 +10,7 @@ mod name_hints;
 mod path;
 mod shell;
 
+pub use address::describe_address;
 pub use definition::{DefinitionFinding, DefinitionScanner, Suspicion};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

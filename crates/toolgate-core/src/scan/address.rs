@@ -123,6 +123,14 @@ fn describe_name(name: &str) -> Option<&'static str> {
     }
 }
 
+/// What makes an address private, if anything does.
+pub fn describe_address(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => describe_ipv4(address),
+        IpAddr::V6(address) => describe_ipv6(address),
+    }
+}
+
 fn describe_ipv4(address: Ipv4Addr) -> Option<&'static str> {
     let [first, second, ..] = address.octets();
     match (first, second) {
