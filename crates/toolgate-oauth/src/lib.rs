@@ -3,4 +3,9 @@
 //!
 //! Nothing here knows MCP, stores anything or decides what a caller may do.
 
+pub mod authorization;
+pub mod challenge;
+pub mod discovery;
 pub mod fetch;
+pub mod registration;
+pub mod token;
